@@ -1,0 +1,205 @@
+//! The one table that says what each internal cause of failure looks like from outside.
+//!
+//! Every failure of a queue pair has a [`Cause`]. The table gives the work-completion status the
+//! program sees, the `vendor_err` it can look up, what happened and what to do. `srdma explain CODE`
+//! prints a row; a test reaches each one.
+
+/// Work-completion status; the numbers are those of `enum ibv_wc_status` (verbs.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum WcStatus {
+    /// Done.
+    Success = 0,
+    /// A local buffer was too small for the message.
+    LocLenErr = 1,
+    /// The device could not carry out the request as posted.
+    LocQpOpErr = 2,
+    /// A local key, bound or permission is wrong.
+    LocProtErr = 4,
+    /// The QP was in the error state before this request started.
+    WrFlushErr = 5,
+    /// The responder refused the request as malformed or unsupported.
+    RemInvReqErr = 9,
+    /// The responder refused the key, bounds, access or protection domain.
+    RemAccessErr = 10,
+    /// The responder failed while carrying it out.
+    RemOpErr = 11,
+    /// No answer after `retry_cnt` time-outs.
+    RetryExcErr = 12,
+    /// The responder had no receive posted for `rnr_retry` attempts.
+    RnrRetryExcErr = 13,
+    /// The device itself failed.
+    FatalErr = 19,
+    /// Anything else.
+    GeneralErr = 21,
+}
+
+/// Why something failed. The numbers are stable: programs see them as `vendor_err`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Cause {
+    /// The program moved the QP to ERR, or destroyed it; outstanding requests are flushed.
+    Flushed = 1,
+    /// Local key unknown, stale, or of another protection domain.
+    LocalKey = 2,
+    /// Local address range outside its region.
+    LocalBounds = 3,
+    /// Local region lacks the access the operation needs (LOCAL_WRITE for READ results and receives).
+    LocalAccess = 4,
+    /// Local memory is no longer mapped, or protected.
+    LocalFault = 5,
+    /// The entry in the send ring is none: opcode, element count or length.
+    BadEntry = 6,
+    /// The message is longer than the receive it met.
+    ReceiveTooSmall = 7,
+    /// The local message is longer than `max_msg_sz`.
+    MessageTooLong = 8,
+    /// Atomic with a local buffer that is not 8 bytes, or remote address not 8-byte aligned.
+    AtomicShape = 9,
+    /// The peer refused: remote key unknown, stale, or of another protection domain.
+    RemoteKey = 20,
+    /// The peer refused: range outside the remote region.
+    RemoteBounds = 21,
+    /// The peer refused: remote region or QP lacks the access.
+    RemoteAccess = 22,
+    /// The peer refused: malformed or unsupported request.
+    RemoteInvalid = 23,
+    /// The peer failed while carrying it out: its memory is no longer mapped, or protected.
+    RemoteFault = 24,
+    /// The peer's receive was too small.
+    RemoteReceiveTooSmall = 25,
+    /// More READs and atomics at once than the responder allows.
+    RemoteTooManyReads = 26,
+    /// `retry_cnt` time-outs without any progress, after the handshake.
+    NoAnswer = 40,
+    /// The peer never answered the handshake.
+    NoHandshake = 41,
+    /// The peer said it is going away.
+    PeerClosed = 42,
+    /// The kernel has no route to the peer, or refuses to send.
+    Unreachable = 43,
+    /// The peer speaks another protocol version.
+    Version = 44,
+    /// `rnr_retry` attempts met no posted receive.
+    RnrExceeded = 45,
+    /// The completion queue was full.
+    CqOverrun = 60,
+    /// Our own code failed; a bug worth reporting.
+    Internal = 61,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The cause.
+    pub cause: Cause,
+    /// Status in the completion of the request that met it, at the side named by `side`.
+    pub status: WcStatus,
+    /// What happened, one sentence.
+    pub what: &'static str,
+    /// What to do, one sentence.
+    pub remedy: &'static str,
+}
+
+macro_rules! rows {
+    ($($cause:ident => $status:ident, $what:literal, $remedy:literal;)*) => {
+        /// The whole table, in order of code.
+        pub const TABLE: &[Row] = &[$(Row {
+            cause: Cause::$cause,
+            status: WcStatus::$status,
+            what: $what,
+            remedy: $remedy,
+        }),*];
+    };
+}
+
+rows! {
+    Flushed => WrFlushErr, "The queue pair was in the error state, so the request was not carried out.",
+        "Look at the first completion with another status: it names the cause.";
+    LocalKey => LocProtErr, "A local key is unknown, was deregistered, or belongs to another protection domain.",
+        "Use the lkey of a live region of the QP's own protection domain.";
+    LocalBounds => LocProtErr, "A scatter-gather element reaches outside its memory region.",
+        "Compare address and length with what was registered.";
+    LocalAccess => LocProtErr, "The local region does not allow local writes.",
+        "Register it with IBV_ACCESS_LOCAL_WRITE.";
+    LocalFault => LocProtErr, "Registered local memory was unmapped or protected while in use.",
+        "Deregister a region before unmapping it.";
+    BadEntry => LocQpOpErr, "The posted entry is malformed.",
+        "Check opcode, number of elements and inline length.";
+    ReceiveTooSmall => LocLenErr, "A message arrived that is longer than the posted receive.",
+        "Post larger receives or send smaller messages.";
+    MessageTooLong => LocLenErr, "The message is longer than max_msg_sz.",
+        "Split it; ibv_query_port names the limit.";
+    AtomicShape => LocLenErr, "The local buffer of an atomic is not exactly 8 bytes.",
+        "Give one element of 8 bytes.";
+    RemoteKey => RemAccessErr, "The peer knows no such remote key in the QP's protection domain.",
+        "Exchange the rkey again; it changes with every registration.";
+    RemoteBounds => RemAccessErr, "The remote range reaches outside the peer's region.",
+        "Compare address and length with what the peer registered.";
+    RemoteAccess => RemAccessErr, "The peer's region or queue pair does not allow this operation.",
+        "Register with, and set qp_access_flags to, the REMOTE access needed.";
+    RemoteInvalid => RemInvReqErr, "The peer refused the request as malformed.",
+        "An atomic needs an 8-byte aligned remote address; otherwise report a bug.";
+    RemoteFault => RemOpErr, "The peer's registered memory was unmapped or protected.",
+        "The peer must deregister before it unmaps.";
+    RemoteReceiveTooSmall => RemInvReqErr, "The peer's posted receive was too small for the message.",
+        "Agree on a message size with the peer.";
+    RemoteTooManyReads => RemInvReqErr, "More READs and atomics were outstanding than the peer allows.",
+        "Set max_rd_atomic no higher than the peer's max_dest_rd_atomic.";
+    NoAnswer => RetryExcErr, "The peer stopped answering.",
+        "See whether it still runs; `srdma check HOST` tests the way there.";
+    NoHandshake => RetryExcErr, "The peer never answered at its address and port.",
+        "Try `srdma check HOST`; look for a firewall, NAT, or a peer that has exited.";
+    PeerClosed => RetryExcErr, "The peer's queue pair was destroyed or its process ended.",
+        "Restart the peer and connect anew.";
+    Unreachable => RetryExcErr, "The kernel cannot send to the peer's address.",
+        "Check routes with `ip route get ADDRESS`.";
+    Version => RetryExcErr, "The peer speaks another version of the Stellar protocol.",
+        "Install the same release on both sides.";
+    RnrExceeded => RnrRetryExcErr, "The peer had no receive posted for rnr_retry attempts.",
+        "Post receives earlier, or set rnr_retry to 7 (no limit).";
+    CqOverrun => GeneralErr, "A completion queue was full when a completion was due.",
+        "Create it larger, or poll it more often.";
+    Internal => FatalErr, "The software RNIC itself failed.",
+        "Report it, with the output of --stats and --trace.";
+}
+
+impl Cause {
+    /// The row of this cause.
+    pub fn row(self) -> &'static Row {
+        let mut i = 0;
+        while i + 1 < TABLE.len() && TABLE[i].cause as u16 != self as u16 {
+            i += 1;
+        }
+        &TABLE[i]
+    }
+
+    /// Status that the program sees.
+    pub fn status(self) -> WcStatus {
+        self.row().status
+    }
+
+    /// The cause with this stable number.
+    pub fn from_code(code: u32) -> Option<Cause> {
+        TABLE.iter().map(|row| row.cause).find(|cause| *cause as u32 == code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_finds_its_own_row_by_code() {
+        for row in TABLE {
+            assert_eq!(Cause::from_code(row.cause as u32), Some(row.cause));
+            assert_eq!(row.cause.row().what, row.what);
+        }
+        assert_eq!(Cause::from_code(0), None);
+    }
+
+    #[test]
+    fn codes_rise_and_never_repeat() {
+        assert!(TABLE.windows(2).all(|w| (w[0].cause as u16) < w[1].cause as u16));
+    }
+}

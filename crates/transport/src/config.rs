@@ -1,0 +1,120 @@
+//! Settings of a connection, as plain values.
+
+use srdma_seams::{ConnectionId, Duration, Qpn};
+
+/// How the next path is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SelectorKind {
+    /// One path for everything (what a plain RNIC does).
+    Single,
+    /// Each path in turn.
+    RoundRobin,
+    /// Pseudo-random, blind to load (OBS in the Stellar paper §7): a fresh permutation per cycle.
+    #[default]
+    Oblivious,
+}
+
+/// Settings of one connection. [`Config::validate`] names what is out of range.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Paths to spray over, 1–256.
+    pub paths: u16,
+    /// How the next path is chosen.
+    pub selector: SelectorKind,
+    /// Packets that travel together on one path, 1–64. Hardware and simulator use 1.
+    pub unit_packets_max: u8,
+    /// Bytes that travel together on one path, headers included.
+    pub unit_bytes_max: u32,
+    /// Receive window per space in packets, a power of two up to 2¹⁷.
+    pub window_packets: u32,
+    /// Congestion window at start, bytes.
+    pub window_initial_bytes: u64,
+    /// Congestion window at most, bytes.
+    pub window_max_bytes: u64,
+    /// Queueing delay that the window aims at.
+    pub target_delay: Duration,
+    /// Shortest retransmission time-out. The paper's hardware uses 250 µs; a software receiver can
+    /// lose its core for several milliseconds.
+    pub rto_min: Duration,
+    /// Longest retransmission time-out.
+    pub rto_max: Duration,
+    /// Local ACK timeout (4.096 µs × 2^timeout of the QP); zero means never give up.
+    pub ack_timeout: Duration,
+    /// Time-outs without any progress that are allowed before the connection fails.
+    pub retry_count: u8,
+    /// Bytes that a packet costs the receiver's socket beyond its own.
+    pub packet_overhead_bytes: u32,
+    /// First packet number in the request space (tests start near the wraps).
+    pub first_psn: u64,
+    /// First message number in both spaces (tests start near the wraps; both sides must agree).
+    pub first_msn: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            paths: 128,
+            selector: SelectorKind::Oblivious,
+            unit_packets_max: 64,
+            unit_bytes_max: 64_000,
+            window_packets: 1 << 17,
+            window_initial_bytes: 256 << 10,
+            window_max_bytes: 64 << 20,
+            target_delay: Duration::from_millis(2),
+            rto_min: Duration::from_millis(10),
+            rto_max: Duration::from_secs(1),
+            ack_timeout: Duration::from_millis(67),
+            retry_count: 7,
+            packet_overhead_bytes: 256,
+            first_psn: 0,
+            first_msn: 0,
+        }
+    }
+}
+
+/// Who the two ends are.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// Our queue pair.
+    pub local_qpn: Qpn,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// Random id that we want to see in packets to us. From the operating system's entropy.
+    pub connection: ConnectionId,
+    /// Our address (IPv4 as IPv4-mapped).
+    pub address: [u8; 16],
+    /// UDP payload bytes that our interface can send in one packet.
+    pub datagram_bytes_max: u16,
+    /// Feature bits that we offer, see `srdma_wire::packet`.
+    pub features: u32,
+}
+
+/// A setting that is out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// See [`Config::paths`].
+    #[error("Paths must be 1 to 256, not {0}")]
+    Paths(u16),
+    /// See [`Config::unit_packets_max`].
+    #[error("A unit must have 1 to 64 packets, not {0}")]
+    UnitPackets(u8),
+    /// See [`Config::window_packets`].
+    #[error("The receive window must be a power of two up to 131072 packets, not {0}")]
+    Window(u32),
+}
+
+impl Config {
+    /// Checks every range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if !(1..=256).contains(&self.paths) {
+            return Err(ConfigError::Paths(self.paths));
+        }
+        if !(1..=64).contains(&self.unit_packets_max) {
+            return Err(ConfigError::UnitPackets(self.unit_packets_max));
+        }
+        if !self.window_packets.is_power_of_two() || self.window_packets > 1 << 17 {
+            return Err(ConfigError::Window(self.window_packets));
+        }
+        Ok(())
+    }
+}

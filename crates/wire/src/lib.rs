@@ -1,0 +1,20 @@
+//! Stellar packets: bytes to values and back.
+//!
+//! Every packet starts with the Base Transport Header of the IBTA (so that switches and QoS rules
+//! that know RoCEv2 know it too), with an opcode from the manufacturer range 0xC0–0xFF. Every data
+//! packet is self-describing: it can be placed with no earlier packet seen. `PROTOCOL.md` at the root
+//! of the repository is the specification of the bytes; this crate is its implementation.
+//!
+//! It must not know what a connection, a queue pair or a memory region does with the values.
+//! Read [`packet`] for the values, then [`codec`] for the bytes.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod packet;
+
+pub use codec::{emit, parse, EmitError, ParseError, DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX};
+pub use packet::{
+    Ack, AckBlock, AckUnit, Close, Data, Echo, Hello, Message, Nak, NakCode, Op, Packet, Space, UnitTag,
+    ACK_BLOCKS_MAX, ACK_UNITS_MAX, VERSION,
+};
