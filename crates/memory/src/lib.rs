@@ -3,10 +3,17 @@
 //! An entry says which address space the bytes live in (this process, a GPU, a send ring), so that
 //! whoever moves bytes can route each the right way. This room never touches a byte of what it
 //! describes, never pins and never maps; it answers "may this key do that, and where are the bytes?".
+//! It must not know queue pairs, packets or who drives it.
+//!
+//! The values are here; [`table`] holds the regions and says how keys are made.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+pub mod table;
+
+pub use table::{RegisterError, Table, Translation, UnknownKey};
 
 use srdma_seams::{MrKey, PdId, Qpn, TenantId};
 
