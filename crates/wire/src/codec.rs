@@ -1,20 +1,75 @@
-//! placeholder
-use crate::packet::Packet;
-/// Longest header
-pub const DATA_HEADER_BYTES_MAX: usize = 128;
-/// Longest
-pub const HEADER_BYTES_MAX: usize = 1400;
-/// x
-#[derive(Debug, thiserror::Error)]
-pub enum ParseError {}
-/// x
-#[derive(Debug, thiserror::Error)]
-pub enum EmitError {}
-/// x
-pub fn parse(_datagram: &[u8]) -> Result<(Packet, usize), ParseError> {
-    todo!()
+//! The bytes of packets: [`parse`] and [`emit`].
+//!
+//! Every byte that arrives is hostile. The parser reads through cursors that cannot run past the end,
+//! checks every field that another room would use as an index or a length, and allocates nothing.
+//!
+//! Read [`prefix`] first (what all packets share), then [`data`], [`ack`], [`handshake`], [`refusal`].
+
+mod ack;
+mod bytes;
+mod data;
+mod error;
+mod handshake;
+mod opcode;
+mod prefix;
+mod refusal;
+
+pub use data::{data_header_bytes, DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX};
+pub use error::{EmitError, ParseError};
+pub use handshake::{ECHO_BYTES, HELLO_BYTES};
+
+use crate::packet::{Packet, VERSION};
+use prefix::PREFIX_BYTES;
+
+/// Longest header of any packet, a full ACK; the padding of HELLO and ECHO is not counted.
+pub const HEADER_BYTES_MAX: usize = ack::ACK_BYTES_MAX;
+
+/// A full ACK goes unfragmented over any path that IPv6 allows (1,280 bytes of MTU, RFC 8200 §5).
+const _: () = assert!(HEADER_BYTES_MAX <= 1200 && DATA_HEADER_BYTES_MAX <= HEADER_BYTES_MAX);
+
+/// Parses the UDP payload `datagram`. Returns the packet and where its payload begins; only data
+/// packets have payload, and it reaches to the end of the datagram.
+#[inline]
+pub fn parse(datagram: &[u8]) -> Result<(Packet, usize), ParseError> {
+    let first = datagram.first_chunk::<PREFIX_BYTES>().ok_or(ParseError::Truncated)?;
+    let code = first[0];
+    if code < opcode::HELLO {
+        return Err(ParseError::Opcode(code));
+    }
+    match prefix::version(first) {
+        VERSION => {}
+        other => return Err(ParseError::Version(other)),
+    }
+    match code {
+        opcode::WRITE..=opcode::FETCH_ADD | opcode::READ_RESPONSE | opcode::ATOMIC_RESPONSE => {
+            data::parse(datagram, first).map(|(data, offset)| (Packet::Data(data), offset))
+        }
+        opcode::ACK => ack::parse(datagram, first).map(|(ack, offset)| (Packet::Ack(ack), offset)),
+        opcode::NAK => refusal::parse_nak(datagram).map(|(nak, offset)| (Packet::Nak(nak), offset)),
+        opcode::CLOSE => refusal::parse_close(datagram).map(|(close, offset)| (Packet::Close(close), offset)),
+        opcode::HELLO => {
+            handshake::parse_hello(datagram).map(|(hello, offset)| (Packet::Hello(hello), offset))
+        }
+        opcode::ECHO => handshake::parse_echo(datagram).map(|(echo, offset)| (Packet::Echo(echo), offset)),
+        other => Err(ParseError::Opcode(other)),
+    }
 }
-/// x
-pub fn emit(_packet: &Packet, _out: &mut [u8]) -> Result<usize, EmitError> {
-    todo!()
+
+/// Writes the header of `packet` to the front of `out`; returns its length in bytes. The payload of
+/// a data packet and the padding of HELLO and ECHO are the sender's to append.
+#[inline]
+pub fn emit(packet: &Packet, out: &mut [u8]) -> Result<usize, EmitError> {
+    match packet {
+        Packet::Data(data) => data::emit(data, out),
+        Packet::Ack(ack) => ack::emit(ack, out),
+        Packet::Nak(nak) => refusal::emit_nak(nak, out),
+        Packet::Close(close) => refusal::emit_close(close, out),
+        Packet::Hello(hello) => handshake::emit_hello(hello, out),
+        Packet::Echo(echo) => handshake::emit_echo(echo, out),
+    }
+}
+
+/// Whether the header check of `header` (a whole header, no payload or padding) matches.
+pub fn verify_header(header: &[u8]) -> bool {
+    prefix::check_matches(header)
 }

@@ -9,11 +9,17 @@
 //! Read [`packet`] for the values, then [`codec`] for the bytes.
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod codec;
+pub mod crc;
 pub mod packet;
 
-pub use codec::{emit, parse, EmitError, ParseError, DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX};
+pub use codec::{
+    data_header_bytes, emit, parse, verify_header, EmitError, ParseError, DATA_HEADER_BYTES,
+    DATA_HEADER_BYTES_MAX, ECHO_BYTES, HEADER_BYTES_MAX, HELLO_BYTES,
+};
+pub use crc::crc32c;
 pub use packet::{
     Ack, AckBlock, AckUnit, Close, Data, Echo, Hello, Message, Nak, NakCode, Op, Packet, Space, UnitTag,
     ACK_BLOCKS_MAX, ACK_UNITS_MAX, VERSION,

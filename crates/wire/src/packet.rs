@@ -265,12 +265,12 @@ pub struct Ack {
 impl Ack {
     /// The blocks in use.
     pub fn blocks(&self) -> &[AckBlock] {
-        &self.blocks[..usize::from(self.block_count).min(ACK_BLOCKS_MAX)]
+        self.blocks.get(..usize::from(self.block_count)).unwrap_or(&self.blocks)
     }
 
     /// The units in use.
     pub fn units(&self) -> &[AckUnit] {
-        &self.units[..usize::from(self.unit_count).min(ACK_UNITS_MAX)]
+        self.units.get(..usize::from(self.unit_count)).unwrap_or(&self.units)
     }
 }
 

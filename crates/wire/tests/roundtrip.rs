@@ -1,0 +1,127 @@
+//! Every value survives the way to bytes and back, and no damaged header is taken for a packet.
+#![allow(clippy::unwrap_used)]
+
+mod generator;
+
+use generator::{packet, samples, to_datagram};
+use srdma_seams::Rng;
+use srdma_wire::{emit, parse, EmitError, Packet, ParseError, HEADER_BYTES_MAX};
+
+/// Where the header ends, hence what the header check covers.
+fn header_bytes(packet: &Packet) -> usize {
+    emit(packet, &mut [0; HEADER_BYTES_MAX]).unwrap()
+}
+
+#[test]
+fn every_kind_at_its_extremes_comes_back_equal() {
+    for (name, packet) in samples() {
+        let datagram = to_datagram(&packet);
+        assert_eq!(parse(&datagram), Ok((packet, header_bytes(&packet))), "{name}");
+    }
+}
+
+#[test]
+fn random_values_come_back_equal() {
+    let seed = 0x5eed_0001;
+    let mut rng = Rng::stream(seed, "roundtrip", 0);
+    for round in 0..100_000 {
+        let packet = packet(&mut rng);
+        let datagram = to_datagram(&packet);
+        assert_eq!(parse(&datagram), Ok((packet, header_bytes(&packet))), "seed {seed:#x}, round {round}");
+    }
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    for (name, packet) in samples() {
+        let datagram = to_datagram(&packet);
+        for length in 0..header_bytes(&packet) {
+            assert!(parse(&datagram[..length]).is_err(), "{name} cut to {length}");
+        }
+    }
+}
+
+#[test]
+fn every_buffer_that_is_too_short_is_refused() {
+    for (name, packet) in samples() {
+        let mut buffer = [0; HEADER_BYTES_MAX];
+        for length in 0..header_bytes(&packet) {
+            assert_eq!(emit(&packet, &mut buffer[..length]), Err(EmitError::NoRoom), "{name} in {length}");
+        }
+    }
+}
+
+/// FECN and BECN, which a switch may set.
+fn is_mutable(bit: usize) -> bool {
+    matches!(bit, 32 | 33)
+}
+
+fn flip(datagram: &mut [u8], bit: usize) {
+    datagram[bit / 8] ^= 0x80 >> (bit % 8);
+}
+
+#[test]
+fn every_single_flipped_bit_is_detected_and_congestion_bits_are_not() {
+    for (name, packet) in samples() {
+        let mut datagram = to_datagram(&packet);
+        for bit in 0..header_bytes(&packet) * 8 {
+            flip(&mut datagram, bit);
+            if is_mutable(bit) {
+                assert_eq!(parse(&datagram).unwrap().0, packet, "{name}, bit {bit}");
+            } else {
+                assert!(parse(&datagram).is_err(), "{name}, bit {bit}");
+            }
+            flip(&mut datagram, bit);
+        }
+    }
+}
+
+#[test]
+fn two_flipped_bits_are_detected() {
+    let seed = 0x5eed_0002;
+    let mut rng = Rng::stream(seed, "two bits", 0);
+    for (name, packet) in samples() {
+        let mut datagram = to_datagram(&packet);
+        let bits = header_bytes(&packet) * 8;
+        // All pairs of a header of 32 bytes, a sample of the longer ones.
+        let exhaustive = bits <= 256;
+        let pairs = if exhaustive { bits * bits } else { 20_000 };
+        for pair in 0..pairs {
+            let (one, two) = match exhaustive {
+                true => (pair / bits, pair % bits),
+                false => (rng.below(bits as u64) as usize, rng.below(bits as u64) as usize),
+            };
+            if one == two || is_mutable(one) || is_mutable(two) {
+                continue;
+            }
+            flip(&mut datagram, one);
+            flip(&mut datagram, two);
+            assert!(parse(&datagram).is_err(), "{name}, bits {one} and {two}, seed {seed:#x}");
+            flip(&mut datagram, one);
+            flip(&mut datagram, two);
+        }
+    }
+}
+
+#[test]
+fn noise_is_never_a_packet() {
+    let seed = 0x5eed_0003;
+    let mut rng = Rng::stream(seed, "noise", 0);
+    for round in 0..200_000 {
+        let length = rng.below(200) as usize;
+        let mut noise: Vec<u8> = (0..length).map(|_| rng.next_u32() as u8).collect();
+        if length > 24 && rng.below(2) == 0 {
+            (noise[0], noise[24]) = (0xc0 | (noise[0] & 0x3f), 0x10 | (noise[24] & 0x0f));
+        }
+        assert!(parse(&noise).is_err(), "seed {seed:#x}, round {round}");
+    }
+}
+
+#[test]
+fn rocev2_itself_is_named_as_a_foreign_opcode() {
+    for opcode in [0x00u8, 0x04, 0x0a, 0x11, 0x64, 0x81, 0xbf] {
+        let mut datagram = [0u8; 64];
+        datagram[0] = opcode;
+        assert_eq!(parse(&datagram), Err(ParseError::Opcode(opcode)));
+    }
+}
