@@ -80,12 +80,22 @@ impl FaultPlan {
         self.faults.is_empty()
     }
 
+    /// Decides, by the whole-burst faults alone, for the next burst on `path`. Anything but `Pass` is the
+    /// fate of each of its packets; on `Pass`, `decide(.., false)` is asked for each.
+    pub fn decide_burst(&mut self, now: Now, path: PathId) -> Verdict {
+        self.draw(now, path, |fault| fault.whole_burst)
+    }
+
     /// Decides for the next packet on `path`. `first_of_burst` marks the packets at which whole-burst
     /// faults draw; their verdict for the rest of the burst is the caller's to repeat.
     pub fn decide(&mut self, now: Now, path: PathId, first_of_burst: bool) -> Verdict {
+        self.draw(now, path, |fault| first_of_burst || !fault.whole_burst)
+    }
+
+    fn draw(&mut self, now: Now, path: PathId, concerns: impl Fn(&Fault) -> bool) -> Verdict {
         for fault in &self.faults {
             let here = fault.paths.as_ref().is_none_or(|paths| paths.contains(&path));
-            if !here || now < fault.from || now >= fault.until || (fault.whole_burst && !first_of_burst) {
+            if !here || now < fault.from || now >= fault.until || !concerns(fault) {
                 continue;
             }
             if self.rng.chance_ppm(fault.chance_ppm) {

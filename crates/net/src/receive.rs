@@ -1,0 +1,344 @@
+//! Buffers that the kernel fills, many datagrams per call, each of them many packets (GRO).
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use crate::sys::{last_errno, RawAddress, RAW_ADDRESS_BYTES};
+
+/// Bytes of one buffer: a GRO datagram of the greatest length.
+pub const BUFFER_BYTES: usize = 1 << 16;
+/// Datagrams asked for at first; grows to the batch's size when they come thick.
+const FIRST_ASK: usize = 4;
+/// Congestion experienced: both ECN bits (RFC 3168, section 5).
+const ECN_MASK: u8 = 3;
+
+/// Room for the control messages of one datagram: TOS, TTL, segment size, drop counter.
+type Control = [u64; 16];
+
+/// One packet of a received batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Buffer it lies in.
+    pub buffer: u32,
+    /// Its first byte within the buffer.
+    pub offset: u32,
+    /// Bytes of UDP payload.
+    pub length: u32,
+    /// Sender.
+    pub from: SocketAddr,
+    /// It carries a congestion mark.
+    pub ce: bool,
+    /// Time to live (hop limit) as it arrived; 0 if the kernel did not say.
+    pub ttl: u8,
+    /// Traffic class byte as it arrived, ECN bits included.
+    pub traffic_class: u8,
+}
+
+/// One datagram as the socket delivered it.
+#[derive(Clone, Copy)]
+struct Datagram {
+    length: u32,
+    segment_bytes: u32,
+    from: SocketAddr,
+    class: u8,
+    ttl: u8,
+    buffer: u32,
+}
+
+/// What one call brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) datagrams: u64,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) ce: u64,
+    pub(crate) unusable: u64,
+    /// The kernel's count of drops, if it said.
+    pub(crate) drops: Option<u32>,
+}
+
+/// Memory of the buffers: reserved at once, taken by the kernel's first write to each page.
+struct Pages {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a private anonymous mapping with one owner.
+unsafe impl Send for Pages {}
+// SAFETY: shared references only read.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    fn reserve(bytes: usize) -> io::Result<Pages> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(at.cast()).map(|at| Pages { at, bytes }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made by `reserve`; nobody borrows from it any more.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Kernel structures of one `recvmmsg`; the pointers in them are set before each call.
+struct Structures {
+    headers: Box<[libc::mmsghdr]>,
+    slices: Box<[libc::iovec]>,
+    names: Box<[RawAddress]>,
+    controls: Box<[Control]>,
+}
+
+// SAFETY: the pointers are written by `ReceiveBatch::arm` right before each call and point into boxes and
+// pages owned by the same batch.
+unsafe impl Send for Structures {}
+// SAFETY: shared references never follow the pointers.
+unsafe impl Sync for Structures {}
+
+/// A batch of receive buffers of 64 KiB each, and what the last call put in them.
+pub struct ReceiveBatch {
+    pages: Pages,
+    structures: Structures,
+    datagrams: Vec<Datagram>,
+    ask: usize,
+}
+
+impl ReceiveBatch {
+    /// A batch of `buffers` (1–1024) buffers. No page of them is touched before it is needed.
+    pub fn new(buffers: usize) -> io::Result<ReceiveBatch> {
+        let buffers = buffers.clamp(1, 1024);
+        // SAFETY: zero is a valid value of `mmsghdr`: null pointers and integers.
+        let header: libc::mmsghdr = unsafe { mem::zeroed() };
+        let slice = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Ok(ReceiveBatch {
+            pages: Pages::reserve(buffers * BUFFER_BYTES)?,
+            structures: Structures {
+                headers: vec![header; buffers].into_boxed_slice(),
+                slices: vec![slice; buffers].into_boxed_slice(),
+                names: vec![RawAddress::empty(); buffers].into_boxed_slice(),
+                controls: vec![[0; 16]; buffers].into_boxed_slice(),
+            },
+            datagrams: Vec::with_capacity(buffers),
+            ask: FIRST_ASK.min(buffers),
+        })
+    }
+
+    /// Buffers in the batch.
+    pub fn buffers(&self) -> usize {
+        self.structures.headers.len()
+    }
+
+    /// Bytes `offset..offset + length` of a buffer; empty if they are not what the last call brought.
+    pub fn bytes(&self, buffer: u32, offset: u32, length: u32) -> &[u8] {
+        let filled = self.datagrams.get(buffer as usize).map_or(0, |datagram| datagram.length);
+        match offset.checked_add(length) {
+            Some(end) if end <= filled => {
+                let start = buffer as usize * BUFFER_BYTES + offset as usize;
+                // SAFETY: `buffer` is one of the batch and `end` is within what the kernel wrote to it; the
+                // next write needs `&mut self`.
+                unsafe { std::slice::from_raw_parts(self.pages.at.as_ptr().add(start), length as usize) }
+            }
+            _ => &[],
+        }
+    }
+
+    /// Bytes of a packet.
+    pub fn packet(&self, segment: &Segment) -> &[u8] {
+        self.bytes(segment.buffer, segment.offset, segment.length)
+    }
+
+    /// The packets that the last call brought, in order of arrival.
+    pub fn segments(&self) -> Segments<'_> {
+        Segments { datagrams: &self.datagrams, offset: 0 }
+    }
+
+    /// Whether the last call found every buffer it offered filled, so that more may wait.
+    pub fn is_full(&self) -> bool {
+        !self.datagrams.is_empty() && self.datagrams.len() >= self.ask
+    }
+
+    /// Forgets what the last call brought.
+    pub fn clear(&mut self) {
+        self.datagrams.clear();
+    }
+
+    fn arm(&mut self, count: usize) {
+        let Structures { headers, slices, names, controls } = &mut self.structures;
+        for index in 0..count {
+            slices[index] = libc::iovec {
+                // SAFETY: `index` is one of the batch's buffers, so the result is within the mapping.
+                iov_base: unsafe { self.pages.at.as_ptr().add(index * BUFFER_BYTES) }.cast(),
+                iov_len: BUFFER_BYTES,
+            };
+            let header = &mut headers[index].msg_hdr;
+            header.msg_name = (&raw mut names[index]).cast();
+            header.msg_namelen = RAW_ADDRESS_BYTES;
+            header.msg_iov = &raw mut slices[index];
+            header.msg_iovlen = 1;
+            header.msg_control = controls[index].as_mut_ptr().cast();
+            header.msg_controllen = mem::size_of::<Control>() as _;
+            header.msg_flags = 0;
+        }
+    }
+
+    /// Takes what waits at `fd`, without blocking; an empty socket is no error.
+    pub(crate) fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<Tally> {
+        self.datagrams.clear();
+        let asked = self.ask;
+        self.arm(asked);
+        let received = loop {
+            let headers = self.structures.headers.as_mut_ptr();
+            // SAFETY: the first `asked` headers were armed just now: each points to a name, a buffer and a
+            // control buffer of the stated lengths, all owned by `self`.
+            let received = unsafe {
+                libc::recvmmsg(
+                    fd.as_raw_fd(),
+                    headers,
+                    asked as libc::c_uint,
+                    libc::MSG_DONTWAIT as _,
+                    std::ptr::null_mut(),
+                )
+            };
+            if received >= 0 {
+                break received as usize;
+            }
+            match last_errno() {
+                libc::EINTR => {}
+                // An ICMP error of something sent earlier: reading it clears it.
+                libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH => {}
+                libc::EAGAIN => break 0,
+                errno => return Err(io::Error::from_raw_os_error(errno)),
+            }
+        };
+        self.adapt(received);
+        Ok(self.take(received))
+    }
+
+    /// Asks for more next time if all was filled, for less if little was.
+    fn adapt(&mut self, received: usize) {
+        if received == self.ask {
+            self.ask = (self.ask * 2).min(self.buffers());
+        } else if received < self.ask / 4 {
+            self.ask = (self.ask / 2).max(FIRST_ASK).min(self.buffers());
+        }
+    }
+
+    fn take(&mut self, received: usize) -> Tally {
+        let mut tally = Tally::default();
+        for index in 0..received {
+            let header = &self.structures.headers[index];
+            let notes = read_notes(&header.msg_hdr);
+            let whole = header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
+            let from = self.structures.names[index].get().filter(|_| whole);
+            tally.drops = notes.drops.or(tally.drops);
+            let length = if from.is_some() { header.msg_len } else { 0 };
+            let segment_bytes = if notes.segment_bytes == 0 { length } else { notes.segment_bytes };
+            self.datagrams.push(Datagram {
+                length,
+                segment_bytes,
+                from: from.unwrap_or(SocketAddr::from(([0; 4], 0))),
+                class: notes.class,
+                ttl: notes.ttl,
+                buffer: index as u32,
+            });
+            if from.is_none() || length == 0 {
+                tally.unusable += 1;
+                continue;
+            }
+            let packets = u64::from(length.div_ceil(segment_bytes));
+            tally.datagrams += 1;
+            tally.packets += packets;
+            tally.bytes += u64::from(length);
+            tally.ce += if notes.class & ECN_MASK == ECN_MASK { packets } else { 0 };
+        }
+        tally
+    }
+}
+
+/// What the kernel says about a datagram beside its bytes.
+#[derive(Default)]
+struct Notes {
+    class: u8,
+    ttl: u8,
+    segment_bytes: u32,
+    drops: Option<u32>,
+}
+
+fn read_notes(header: &libc::msghdr) -> Notes {
+    let mut notes = Notes::default();
+    // SAFETY: the kernel filled the control buffer and its length; the macros stay within both.
+    let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !message.is_null() {
+        // SAFETY: not null, so a whole header lies there, aligned as the buffer is.
+        let (level, kind) = unsafe { ((*message).cmsg_level, (*message).cmsg_type) };
+        // SAFETY: as above; what follows the header is its data.
+        let data = unsafe { libc::CMSG_DATA(message) };
+        // SAFETY: the kernel writes one byte for IP_TOS and four for each of the others (ip(7), ipv6(7),
+        // udp(7), socket(7)).
+        unsafe {
+            match (level, kind) {
+                (libc::IPPROTO_IP, libc::IP_TOS) => notes.class = data.read(),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    notes.class = data.cast::<i32>().read_unaligned() as u8
+                }
+                (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    notes.ttl = data.cast::<i32>().read_unaligned() as u8
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    notes.segment_bytes = data.cast::<i32>().read_unaligned().max(0) as u32
+                }
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                    notes.drops = Some(data.cast::<u32>().read_unaligned())
+                }
+                _ => {}
+            }
+        }
+        // SAFETY: `message` is within the control buffer of `header`.
+        message = unsafe { libc::CMSG_NXTHDR(header, message) };
+    }
+    notes
+}
+
+/// Iterator over the packets of a batch.
+#[derive(Clone)]
+pub struct Segments<'a> {
+    datagrams: &'a [Datagram],
+    offset: u32,
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Segment;
+
+    fn next(&mut self) -> Option<Segment> {
+        loop {
+            let (datagram, rest) = self.datagrams.split_first()?;
+            if self.offset >= datagram.length {
+                self.datagrams = rest;
+                self.offset = 0;
+                continue;
+            }
+            let length = datagram.segment_bytes.min(datagram.length - self.offset);
+            let segment = Segment {
+                buffer: datagram.buffer,
+                offset: self.offset,
+                length,
+                from: datagram.from,
+                ce: datagram.class & ECN_MASK == ECN_MASK,
+                ttl: datagram.ttl,
+                traffic_class: datagram.class,
+            };
+            self.offset += length;
+            return Some(segment);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Endpoints over loopback: what leaves one arrives at the other as it was.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use srdma_net::{Endpoint, OpenError, Options, RawSlice, ReceiveBatch, SendError};
+use srdma_seams::PathId;
+
+/// Tests run side by side: each takes slots of its own.
+fn own_slots() -> std::ops::RangeInclusive<u8> {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let first = NEXT.fetch_add(8, Ordering::Relaxed);
+    first..=first + 7
+}
+
+fn options() -> Options {
+    Options { slots: own_slots(), ..Options::default() }
+}
+
+fn open(ip: &str, options: &Options) -> Endpoint {
+    Endpoint::open(ip.parse().unwrap(), options).unwrap()
+}
+
+struct Arrived {
+    bytes: Vec<u8>,
+    from: SocketAddr,
+    class: u8,
+    ce: bool,
+    ttl: u8,
+}
+
+/// Receives until `count` packets are there, or nothing more comes for a second.
+fn collect(endpoint: &mut Endpoint, count: usize) -> Vec<Arrived> {
+    let mut batch = ReceiveBatch::new(32).unwrap();
+    let mut arrived = Vec::new();
+    let mut last = Instant::now();
+    while arrived.len() < count && last.elapsed() < Duration::from_secs(1) {
+        if endpoint.receive(&mut batch).unwrap() > 0 {
+            last = Instant::now();
+        }
+        for segment in batch.segments() {
+            arrived.push(Arrived {
+                bytes: batch.packet(&segment).to_vec(),
+                from: segment.from,
+                class: segment.traffic_class,
+                ce: segment.ce,
+                ttl: segment.ttl,
+            });
+        }
+    }
+    arrived
+}
+
+/// Sizes of packets of one burst: equal runs, a shorter tail, growth, singles.
+const MIXED_SIZES: &[usize] =
+    &[1000, 1000, 1000, 200, 1000, 1400, 1400, 1, 1, 1, 8000, 8000, 30_000, 30_000, 30_000, 40, 41];
+
+fn pattern(index: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (index * 31 + at) as u8).collect()
+}
+
+fn send_mixed(sender: &mut Endpoint, path: PathId, to: SocketAddr, class: u8) -> Vec<Vec<u8>> {
+    let packets: Vec<Vec<u8>> =
+        MIXED_SIZES.iter().enumerate().map(|(index, &length)| pattern(index, length)).collect();
+    let mut burst = sender.burst(path, to, class);
+    for packet in &packets {
+        // A header, and a payload in three pieces of which one is empty.
+        let header = packet.len().min(30);
+        let (front, back) = packet[header..].split_at((packet.len() - header) / 3);
+        let payload = [RawSlice::from(front), RawSlice::from(&[][..]), RawSlice::from(back)];
+        burst.push_encoded(&packet[..header], &payload).unwrap();
+    }
+    burst.send().unwrap();
+    packets
+}
+
+#[test]
+fn bursts_of_mixed_sizes_arrive_whole_with_ports_and_marks() {
+    for (ip, gso, gro) in [
+        ("127.0.0.1", true, true),
+        ("127.0.0.1", true, false),
+        ("127.0.0.1", false, true),
+        ("127.0.0.1", false, false),
+        ("::1", true, true),
+        ("::1", false, false),
+    ] {
+        let options = Options { gso, gro, ..options() };
+        let mut receiver = open(ip, &options);
+        let mut sender = open(ip, &options);
+        for (path, class) in [(0u16, 0u8), (7, 0x68), (255, 0xff)] {
+            let case = format!("{ip} gso {gso} gro {gro} path {path}");
+            let sent = send_mixed(&mut sender, PathId(path), receiver.address(), class);
+            let arrived = collect(&mut receiver, sent.len());
+            let bytes: Vec<_> = arrived.iter().map(|packet| packet.bytes.clone()).collect();
+            assert_eq!(bytes.iter().map(Vec::len).collect::<Vec<_>>(), MIXED_SIZES, "{case}");
+            assert!(bytes == sent, "{case}");
+            for packet in &arrived {
+                assert_eq!(packet.from.port(), sender.path_port(PathId(path)).unwrap(), "{case}");
+                assert_eq!(packet.from.ip(), ip.parse::<IpAddr>().unwrap(), "{case}");
+                assert_eq!(packet.class, class & 0xfc | 2, "{case}");
+                assert!(!packet.ce && packet.ttl == 64, "{case}: ttl {}", packet.ttl);
+            }
+        }
+        let (out, in_) = (sender.counters(), receiver.counters());
+        assert_eq!(out.sent_packets, 3 * MIXED_SIZES.len() as u64);
+        assert_eq!((in_.received_packets, in_.received_bytes), (out.sent_packets, out.sent_bytes));
+        assert_eq!(out.gso_messages > 0, gso);
+        assert_eq!(out.send_calls, 3, "one system call per burst: {out:?}");
+        assert_eq!(in_.received_datagrams < in_.received_packets, gso && gro, "{in_:?}");
+        assert_eq!(out.path_sockets, 3);
+    }
+}
+
+#[test]
+fn binding_is_claiming_and_dropping_is_giving_back() {
+    let options = Options { slots: own_slots(), ..Options::default() };
+    let first = *options.slots.start();
+    let a = open("127.0.0.9", &options);
+    let b = open("127.0.0.9", &options);
+    let elsewhere = open("127.0.0.10", &options);
+    assert_eq!([a.slot().0, b.slot().0, elsewhere.slot().0], [first, first + 1, first]);
+    drop(a);
+    assert_eq!(open("127.0.0.9", &options).slot().0, first);
+
+    let narrow = Options { slots: b.slot().0..=b.slot().0, ..options };
+    match Endpoint::open("127.0.0.9".parse().unwrap(), &narrow) {
+        Err(OpenError::AllSlotsTaken { tried: 1, first_port, last_port, .. }) => {
+            assert_eq!((first_port, last_port), (b.slot().port(), b.slot().port()))
+        }
+        other => panic!("{:?}", other.err()),
+    }
+    match Endpoint::open("203.0.113.77".parse().unwrap(), &narrow) {
+        Err(error @ OpenError::AddressUnavailable { .. }) => {
+            assert!(error.to_string().contains("203.0.113.77"))
+        }
+        other => panic!("{:?}", other.err()),
+    }
+}
+
+#[test]
+fn a_foreign_family_is_refused_in_words() {
+    let mut sender = open("127.0.0.1", &options());
+    let to: SocketAddr = "[::1]:61001".parse().unwrap();
+    assert_eq!(sender.send_bytes(PathId(0), to, 0, b"x"), Err(SendError::Unreachable));
+    assert!(sender.last_refusal().unwrap().contains("[::1]:61001"));
+    // An IPv4 address in IPv6 clothes is an IPv4 address.
+    let mut receiver = open("127.0.0.1", &options());
+    let mapped = SocketAddr::new("::ffff:127.0.0.1".parse().unwrap(), receiver.address().port());
+    sender.send_bytes(PathId(0), mapped, 0x20, b"mapped").unwrap();
+    let arrived = collect(&mut receiver, 1);
+    assert_eq!((&arrived[0].bytes[..], arrived[0].class), (&b"mapped"[..], 0x22));
+}
