@@ -127,6 +127,13 @@ impl DoorbellPage {
         taken
     }
 
+    /// Whether any queue was rung since it was last taken.
+    pub fn is_rung(&self) -> bool {
+        fence(SeqCst);
+        let (summaries, _, _) = shape(self.queues);
+        (0..summaries).any(|summary| self.words.at(SUMMARY + summary).load(Relaxed) != 0)
+    }
+
     /// Device: is about to sleep. True: nothing was rung, sleep until woken, then call
     /// [`DoorbellPage::awake`]. False: there is work (and the announcement is withdrawn).
     #[must_use = "false means there is work"]

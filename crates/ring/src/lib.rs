@@ -35,3 +35,5 @@ pub use work::{units_for, BadRing, Next, Reserved, WorkConsumer, WorkProducer, E
 
 #[cfg(all(test, loom))]
 mod interleavings;
+#[cfg(all(test, not(loom)))]
+mod testing;

@@ -129,8 +129,8 @@ impl RingMemory {
     ///
     /// What lies there may change at any time: hand the address to the kernel, do not dereference it.
     #[cfg(not(loom))]
-    pub fn entry_address(&self, offset: u32, length: u32) -> Option<*const u8> {
-        let end = u64::from(offset) + u64::from(length);
+    pub fn entry_address(&self, offset: u64, length: u32) -> Option<*const u8> {
+        let end = offset.checked_add(u64::from(length))?;
         if end > u64::from(self.layout.units) * UNIT_BYTES as u64 {
             return None;
         }

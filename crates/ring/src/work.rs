@@ -318,7 +318,7 @@ impl WorkConsumer {
 
     /// See [`RingMemory::entry_address`].
     #[cfg(not(loom))]
-    pub fn entry_address(&self, offset: u32, length: u32) -> Option<*const u8> {
+    pub fn entry_address(&self, offset: u64, length: u32) -> Option<*const u8> {
         self.memory.entry_address(offset, length)
     }
 
