@@ -18,7 +18,7 @@ pub use data::{data_header_bytes, DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX};
 pub use error::{EmitError, ParseError};
 pub use handshake::{ECHO_BYTES, HELLO_BYTES};
 
-use crate::packet::{Packet, VERSION};
+use crate::packet::Packet;
 use prefix::PREFIX_BYTES;
 
 /// Longest header of any packet, a full ACK; the padding of HELLO and ECHO is not counted.
@@ -36,9 +36,9 @@ pub fn parse(datagram: &[u8]) -> Result<(Packet, usize), ParseError> {
     if code < opcode::HELLO {
         return Err(ParseError::Opcode(code));
     }
-    match prefix::version(first) {
-        VERSION => {}
-        other => return Err(ParseError::Version(other)),
+    let layout = prefix::layout(first);
+    if layout != prefix::layout_of(code) {
+        return Err(ParseError::Version(layout));
     }
     match code {
         opcode::WRITE..=opcode::FETCH_ADD | opcode::READ_RESPONSE | opcode::ATOMIC_RESPONSE => {

@@ -100,7 +100,8 @@ pub struct UnitTag {
 pub struct Message {
     /// Message number within its space, counted from 0 for each connection; low 32 bits.
     pub msn: u32,
-    /// Bytes of the whole message as transported (0 for READ and atomic requests).
+    /// Bytes of the whole message as transported: 0 for READ requests, atomic requests and atomic
+    /// results, which carry no payload.
     pub length: u32,
     /// Offset of this packet's payload.
     pub offset: u32,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!      0               8              16              24           31
-//! 24  |version| flags |number, upper  | block count   |  unit count   |
+//! 24  |layout | flags |number, upper  | block count   |  unit count   |
 //! 28  |             path              |     space     |   reserved    |
 //! 32  |                          landed                               |
 //! 36  |                        free bytes                             |

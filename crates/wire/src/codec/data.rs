@@ -2,17 +2,19 @@
 //!
 //! ```text
 //!      0               8              16              24           31
-//! 24  |version| flags | number, upper |  unit index   | unit packets  |
+//! 24  |layout | flags | number, upper |  unit index   | unit packets  |
 //! 28  |             path              |           reserved            |
 //! 32  |                      transmit number                          |
 //! 36  |                      message number                           |
 //! 40  |                      message length                           |
-//! 44  |                          offset                               |
-//! 48  |                operation: 24 bytes (COMPARE_SWAP: 32)         |
+//! 44  |                 offset (atomics: remote key)                  |
+//! 48  |                     operation: 24 bytes                       |
 //! 72  |  flag 1: CRC-32C of the payload, 4 zero bytes                 |
 //!  +  |  flag 2: keyed tag, 16 bytes                                  |
 //! ```
-//! Whatever carries payload has the same header length, so that the segments of a burst are equal.
+//! All of a connection's data packets have the same header length, whatever they do, so that the
+//! segments of a burst are equal even where it spans messages of different kinds. Atomics have no
+//! offset, and their operands fill the operation: their key takes the offset's place.
 
 use srdma_seams::TransmitId;
 
@@ -22,21 +24,18 @@ use super::opcode;
 use super::prefix::{self, Prefix, PREFIX_BYTES};
 use crate::packet::{Data, Message, Op, UnitTag};
 
-/// Header of a data packet with payload, without extensions.
+/// Header of a data packet, without extensions.
 pub const DATA_HEADER_BYTES: usize = 72;
-/// COMPARE_SWAP, the one operation that takes more.
-const COMPARE_SWAP_BYTES: usize = 80;
 const FLAG_PAYLOAD_CRC: u8 = 1;
 const FLAG_TAG: u8 = 2;
 const PAYLOAD_CRC_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
-/// Longest header of any data packet.
-pub const DATA_HEADER_BYTES_MAX: usize = COMPARE_SWAP_BYTES + PAYLOAD_CRC_BYTES + TAG_BYTES;
+/// Header of a data packet with all extensions.
+pub const DATA_HEADER_BYTES_MAX: usize = DATA_HEADER_BYTES + PAYLOAD_CRC_BYTES + TAG_BYTES;
 /// Packets of a unit.
 const UNIT_PACKETS_MAX: u8 = 64;
 
-/// Header length of data packets *with payload* once `features` are agreed on: what is left of a
-/// datagram is payload.
+/// Header length of data packets once `features` are agreed on: what is left of a datagram is payload.
 pub const fn data_header_bytes(features: u32) -> usize {
     let crc = if features & crate::packet::FEATURE_PAYLOAD_CRC != 0 { PAYLOAD_CRC_BYTES } else { 0 };
     let tag = if features & crate::packet::FEATURE_TAG != 0 { TAG_BYTES } else { 0 };
@@ -44,11 +43,10 @@ pub const fn data_header_bytes(features: u32) -> usize {
 }
 
 #[inline(always)]
-fn header_bytes(code: u8, flags: u8) -> usize {
-    let fixed = if code == opcode::COMPARE_SWAP { COMPARE_SWAP_BYTES } else { DATA_HEADER_BYTES };
+fn header_bytes(flags: u8) -> usize {
     let crc = if flags & FLAG_PAYLOAD_CRC != 0 { PAYLOAD_CRC_BYTES } else { 0 };
     let tag = if flags & FLAG_TAG != 0 { TAG_BYTES } else { 0 };
-    fixed + crc + tag
+    DATA_HEADER_BYTES + crc + tag
 }
 
 const fn has_payload(op: &Op) -> bool {
@@ -61,16 +59,17 @@ pub(super) fn parse(datagram: &[u8], first: &[u8; PREFIX_BYTES]) -> Result<(Data
     if flags & !(FLAG_PAYLOAD_CRC | FLAG_TAG) != 0 {
         return Err(ParseError::Flags(flags));
     }
-    let (header, payload) =
-        datagram.split_at_checked(header_bytes(code, flags)).ok_or(ParseError::Truncated)?;
+    let (header, payload) = datagram.split_at_checked(header_bytes(flags)).ok_or(ParseError::Truncated)?;
     if !prefix::check_matches(header) {
         return Err(ParseError::HeaderCheck);
     }
     let mut r = Reader::new(header);
     let p = Prefix::read(&mut r)?;
     let unit = UnitTag { transmit: TransmitId(r.u32()?), path: p.path, index: p.a, packets: p.b };
-    let message = Message { msn: r.u32()?, length: r.u32()?, offset: r.u32()? };
-    let op = read_op(&mut r, code)?;
+    let (msn, length, word) = (r.u32()?, r.u32()?, r.u32()?);
+    let op = read_op(&mut r, code, word)?;
+    let offset = if is_atomic(&op) { 0 } else { word };
+    let message = Message { msn, length, offset };
     let payload_crc = if flags & FLAG_PAYLOAD_CRC != 0 {
         let crc = r.u32()?;
         r.skip::<4>()?;
@@ -93,6 +92,10 @@ pub(super) fn parse(datagram: &[u8], first: &[u8; PREFIX_BYTES]) -> Result<(Data
         op,
     };
     Ok((data, header.len()))
+}
+
+const fn is_atomic(op: &Op) -> bool {
+    matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. })
 }
 
 fn validate_unit(unit: &UnitTag) -> Result<(), &'static str> {
@@ -130,7 +133,7 @@ fn validate_extent(op: &Op, message: &Message, payload: usize, header: usize) ->
 }
 
 #[inline(always)]
-fn read_op(r: &mut Reader<'_>, code: u8) -> Result<Op, ParseError> {
+fn read_op(r: &mut Reader<'_>, code: u8, word: u32) -> Result<Op, ParseError> {
     let op = match code {
         opcode::WRITE => {
             let op = Op::Write { address: r.u64()?, rkey: r.u32()? };
@@ -155,14 +158,12 @@ fn read_op(r: &mut Reader<'_>, code: u8) -> Result<Op, ParseError> {
             op
         }
         opcode::COMPARE_SWAP => {
-            let (address, rkey) = (r.u64()?, r.u32()?);
-            r.skip::<4>()?;
-            Op::CompareSwap { address, rkey, compare: r.u64()?, swap: r.u64()? }
+            Op::CompareSwap { address: r.u64()?, rkey: word, compare: r.u64()?, swap: r.u64()? }
         }
         opcode::FETCH_ADD => {
-            let (address, rkey) = (r.u64()?, r.u32()?);
-            r.skip::<4>()?;
-            Op::FetchAdd { address, rkey, add: r.u64()? }
+            let op = Op::FetchAdd { address: r.u64()?, rkey: word, add: r.u64()? };
+            r.skip::<8>()?;
+            op
         }
         opcode::READ_RESPONSE => {
             let op = Op::ReadResponse { request: r.u32()? };
@@ -203,7 +204,7 @@ pub(super) fn emit(data: &Data, out: &mut [u8]) -> Result<usize, EmitError> {
     let crc_flag = if data.payload_crc.is_some() { FLAG_PAYLOAD_CRC } else { 0 };
     let tag_flag = if data.tag.is_some() { FLAG_TAG } else { 0 };
     let flags = crc_flag | tag_flag;
-    let bytes = header_bytes(code, flags);
+    let bytes = header_bytes(flags);
     let header = out.get_mut(..bytes).ok_or(EmitError::NoRoom)?;
     let w = &mut Writer::new(header);
     let prefix = Prefix {
@@ -219,7 +220,10 @@ pub(super) fn emit(data: &Data, out: &mut [u8]) -> Result<usize, EmitError> {
     w.u32(data.unit.transmit.0)?;
     w.u32(data.message.msn)?;
     w.u32(data.message.length)?;
-    w.u32(data.message.offset)?;
+    w.u32(match data.op {
+        Op::CompareSwap { rkey, .. } | Op::FetchAdd { rkey, .. } => rkey,
+        _ => data.message.offset,
+    })?;
     write_op(w, &data.op)?;
     if let Some(crc) = data.payload_crc {
         w.u32(crc)?;
@@ -258,18 +262,15 @@ fn write_op(w: &mut Writer<'_>, op: &Op) -> Result<(), EmitError> {
             w.u32(length)?;
             w.zeros::<8>()
         }
-        Op::CompareSwap { address, rkey, compare, swap } => {
+        Op::CompareSwap { address, compare, swap, .. } => {
             w.u64(address)?;
-            w.u32(rkey)?;
-            w.zeros::<4>()?;
             w.u64(compare)?;
             w.u64(swap)
         }
-        Op::FetchAdd { address, rkey, add } => {
+        Op::FetchAdd { address, add, .. } => {
             w.u64(address)?;
-            w.u32(rkey)?;
-            w.zeros::<4>()?;
-            w.u64(add)
+            w.u64(add)?;
+            w.zeros::<8>()
         }
         Op::ReadResponse { request } => {
             w.u32(request)?;

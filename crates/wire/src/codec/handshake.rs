@@ -4,7 +4,7 @@
 //! ```text
 //! HELLO                                        ECHO
 //! 12  the receiver's connection id, or 0       nonce
-//! 24  version | flags, number upper            version | flags, sequence upper
+//! 24  layout | flags, number upper             layout | flags, sequence upper
 //! 26  version spoken, bit 0: reply wanted      version spoken, bit 0: reply
 //! 28  paths (1–256)                            path
 //! 30  probe bytes                              probe bytes

@@ -8,7 +8,7 @@
 //! 12  |                   connection id of the                        |
 //! 16  |                      receiver                                 |
 //! 20  |                    header check (CRC-32C)                     |
-//! 24  |version| flags | number, upper |       a       |       b       |
+//! 24  |layout | flags | number, upper |       a       |       b       |
 //! 28  |             path              |             word              |
 //! ```
 //! Bytes 0–11 are the BTH of the IBTA, volume 1, section 9.2. What the number and the fields `a`, `b`
@@ -18,12 +18,14 @@ use srdma_seams::{ConnectionId, PathId, Qpn};
 
 use super::bytes::{Reader, Writer};
 use super::error::{EmitError, ParseError};
+use super::opcode;
 use crate::crc::Crc32c;
 use crate::packet::VERSION;
 
 pub(super) const PREFIX_BYTES: usize = 32;
 /// Default partition key (IBTA 10.9.1.2); tenants are told apart by other means.
 const PARTITION: u16 = 0xffff;
+const HANDSHAKE_LAYOUT: u8 = 1;
 /// Solicited event, in byte 1.
 const SOLICITED: u8 = 0x80;
 /// Pad count and transport version, in byte 1: both always zero.
@@ -83,7 +85,7 @@ impl Prefix {
         if bits & PAD_AND_TVER != 0 {
             return Err(ParseError::Field("PadCnt or TVer"));
         }
-        if path >= PATHS && opcode != super::opcode::HELLO {
+        if path >= PATHS && opcode != opcode::HELLO {
             return Err(ParseError::Field("path"));
         }
         Ok(Prefix {
@@ -106,7 +108,7 @@ impl Prefix {
         if self.qpn.0 > QPN_MAX {
             return Err(EmitError::Field("dest_qpn"));
         }
-        if self.path.0 >= PATHS && self.opcode != super::opcode::HELLO {
+        if self.path.0 >= PATHS && self.opcode != opcode::HELLO {
             return Err(EmitError::Field("path"));
         }
         let [number_upper, n0, n1, n2] = self.number.to_be_bytes();
@@ -118,7 +120,7 @@ impl Prefix {
         w.put([0, n0, n1, n2])?;
         w.u64(self.connection.0)?;
         w.zeros::<4>()?;
-        w.put([(VERSION << 4) | (self.flags & 0x0f), number_upper, self.a, self.b])?;
+        w.put([(layout_of(self.opcode) << 4) | (self.flags & 0x0f), number_upper, self.a, self.b])?;
         w.u16(self.path.0)?;
         w.u16(self.word)
     }
@@ -126,8 +128,18 @@ impl Prefix {
 
 /// Layout version of a packet.
 #[inline(always)]
-pub(super) fn version(prefix: &[u8; PREFIX_BYTES]) -> u8 {
+pub(super) fn layout(prefix: &[u8; PREFIX_BYTES]) -> u8 {
     prefix[24] >> 4
+}
+
+/// Layout version that packets with this opcode must have. That of HELLO and ECHO never changes, so
+/// that two versions can find out about each other.
+#[inline(always)]
+pub(super) const fn layout_of(code: u8) -> u8 {
+    match code {
+        opcode::HELLO | opcode::ECHO => HANDSHAKE_LAYOUT,
+        _ => VERSION,
+    }
 }
 
 /// CRC-32C of a whole header, computed with its own field and the congestion bits as zeros. `None`

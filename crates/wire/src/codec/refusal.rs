@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!      0               8              16              24           31
-//! 24  |version| flags |   reserved    |     code      |   RNR timer   |
+//! 24  |layout | flags |   reserved    |     code      |   RNR timer   |
 //! 28  |             path              |           reserved            |
 //! 32  |  NAK only:           message number                           |
 //! 36  |  NAK only:              reserved                              |

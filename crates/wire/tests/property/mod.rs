@@ -32,10 +32,7 @@ pub fn claimed_header_bytes(datagram: &[u8]) -> usize {
         0xc2 => 32,
         0xc3 => 40 + at(26) * 8 + at(27) * 10,
         0xc4 => 40,
-        opcode => {
-            let fixed = if opcode == 0xd5 { 80 } else { 72 };
-            fixed + (at(24) & 1) * 8 + (at(24) >> 1 & 1) * 16
-        }
+        _ => 72 + (at(24) & 1) * 8 + (at(24) >> 1 & 1) * 16,
     }
 }
 
