@@ -21,6 +21,10 @@ pub struct Config {
     pub paths: u16,
     /// How the next path is chosen.
     pub selector: SelectorKind,
+    /// Skip turns of a path in proportion to how much longer its queue is than the average one.
+    /// Static hashing puts unequal numbers of paths on equal links; this evens them out. Off, the
+    /// choice is as blind as the selector.
+    pub steer: bool,
     /// Packets that travel together on one path, 1–64. Hardware and simulator use 1.
     pub unit_packets_max: u8,
     /// Bytes that travel together on one path, headers included.
@@ -48,6 +52,31 @@ pub struct Config {
     pub first_psn: u64,
     /// First message number in both spaces (tests start near the wraps; both sides must agree).
     pub first_msn: u64,
+    /// A bug to commit on purpose, so that tests can show that they would notice it.
+    #[doc(hidden)]
+    pub planted: Option<Planted>,
+}
+
+/// Bugs that can be planted.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// The first SACK block of each ACK is ignored.
+    IgnoreBlock,
+    /// Congestion marks are credited to the path that the ACK came on.
+    EcnToAckPath,
+    /// The retransmission time-out's back-off is never reset.
+    KeepBackoff,
+    /// The head is refused when much has arrived out of order.
+    RefuseHead,
+    /// A duplicate counts as new.
+    DuplicateIsNew,
+    /// A spurious loss is not undone.
+    NoUndo,
+    /// A refused unit still counts as in flight.
+    LeakRefused,
+    /// Message numbers are compared as the wire's 32 bits.
+    NarrowMsn,
 }
 
 impl Default for Config {
@@ -55,6 +84,7 @@ impl Default for Config {
         Config {
             paths: 128,
             selector: SelectorKind::Oblivious,
+            steer: true,
             unit_packets_max: 64,
             unit_bytes_max: 64_000,
             window_packets: 1 << 17,
@@ -68,6 +98,7 @@ impl Default for Config {
             packet_overhead_bytes: 256,
             first_psn: 0,
             first_msn: 0,
+            planted: None,
         }
     }
 }

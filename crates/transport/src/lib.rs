@@ -1,19 +1,57 @@
 //! Multi-path reliable transport: numbering, acknowledgement, paths, loss, congestion. Sans-IO.
 //!
-//! placeholder for the head documentation
+//! One [`Connection`] is both directions between two queue pairs. It decides which packet goes when and
+//! on which path, what has arrived, what is lost, and how much may be in flight. It must not know what
+//! a message means, where its bytes lie, which keys guard them, or what a socket is: a message is a
+//! length and the submitter's token, a packet is a [`Fragment`] that the submitter turns into bytes
+//! again for every retransmission.
+//!
+//! # Contract with the driver
+//!
+//! The connection does nothing by itself. Its methods are handed the time, `now`, which never goes
+//! backwards, and what happened; what it wants done is polled. After any call, and in this order:
+//!
+//! 1. Hand over everything that has arrived ([`Connection::on_hello`], [`Connection::on_ack`],
+//!    [`Connection::arrival`]), **before** time-outs: a time-out must not overtake the
+//!    acknowledgement that waits in a socket.
+//! 2. [`Connection::on_timeout`], if [`Connection::next_timeout`] has passed. Calling it too often is
+//!    harmless.
+//! 3. [`Connection::poll_hello`], [`Connection::poll_ack`] and [`Connection::poll_unit`], each until it
+//!    returns `None` (or the driver's budget ends).
+//! 4. [`Connection::next_timeout`], and sleep until then or until something arrives.
+//!
+//! A packet that [`Connection::arrival`] calls new is acknowledged by the next ACK unless the responder
+//! takes it back with [`Connection::unreceive`] first: only its outcome makes an acknowledgement true.
+//!
+//! # How to read it
+//!
+//! [`config`], then `sendspace` (messages → packets and their state) and `units` (what is in flight),
+//! `receiver` (what has arrived), `loss`, the two policy seams [`paths::selector`] and [`congestion`],
+//! `sender` which ties the sending half together, and `connection`, the whole.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod bitmap;
 pub mod config;
+pub mod congestion;
+mod connection;
+mod handshake;
+mod loss;
+pub mod paths;
+mod receiver;
+mod report;
+mod sender;
+mod sendspace;
+mod units;
 
 pub use config::{Config, ConfigError, Identity, SelectorKind};
+pub use connection::Connection;
+pub use report::Snapshot;
 
-use core::net::SocketAddr;
-
-use srdma_seams::{Now, Observer, PathId, Rng, TransmitId};
-use srdma_wire::{Ack, Data, Hello, Space};
+use srdma_seams::{PathId, TransmitId};
+use srdma_wire::Space;
 
 /// One transmission: consecutive packets of one space that leave together on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,110 +132,3 @@ pub enum Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Acknowledgement of packets never sent")]
 pub struct BogusAck;
-
-/// Both directions of one connection.
-pub struct Connection {}
-
-#[allow(unused_variables)]
-impl Connection {
-    /// A connection that has said nothing yet. `rng` decides the spraying.
-    pub fn new(config: Config, identity: Identity, rng: Rng, now: Now) -> Result<Connection, ConfigError> {
-        todo!()
-    }
-
-    // --- handshake ---------------------------------------------------------------------------
-
-    /// Starts the handshake: a HELLO is due. It is repeated only while something waits to be sent.
-    pub fn start(&mut self, now: Now) {
-        todo!()
-    }
-    /// The next HELLO to send, if one is due. Send it padded to `probe_bytes`.
-    pub fn poll_hello(&mut self, now: Now, free_bytes: u32, obs: &mut impl Observer) -> Option<Hello> {
-        todo!()
-    }
-    /// A HELLO for this queue pair came from `from`.
-    pub fn on_hello(
-        &mut self,
-        now: Now,
-        hello: &Hello,
-        from: SocketAddr,
-        obs: &mut impl Observer,
-    ) -> HelloOutcome {
-        todo!()
-    }
-    /// Whether data may be sent.
-    pub fn is_connected(&self) -> bool {
-        todo!()
-    }
-    /// Connection id that packets to the peer carry (0 before the handshake).
-    pub fn remote_connection(&self) -> srdma_seams::ConnectionId {
-        todo!()
-    }
-    /// Payload bytes of a full packet, once connected.
-    pub fn payload_bytes(&self) -> u32 {
-        todo!()
-    }
-
-    // --- sending -----------------------------------------------------------------------------
-
-    /// Appends a message of `length` bytes; returns its message number (64-bit, counted from
-    /// `first_msn`). Allowed before the handshake is complete.
-    pub fn submit(&mut self, now: Now, space: Space, length: u32, token: u64) -> u64 {
-        todo!()
-    }
-    /// The next unit to send now, if window and state allow one. Counted as sent.
-    pub fn poll_unit(&mut self, now: Now, obs: &mut impl Observer) -> Option<Unit> {
-        todo!()
-    }
-    /// What packet number `seq` of `space` stands for, while its message is not finished.
-    pub fn fragment(&self, space: Space, seq: u64) -> Option<Fragment> {
-        todo!()
-    }
-    /// The unit could not be sent (socket full): take it back; it is offered again later.
-    pub fn unit_refused(&mut self, now: Now, unit: &Unit, obs: &mut impl Observer) {
-        todo!()
-    }
-    /// An ACK for this connection (its connection id already checked).
-    pub fn on_ack(&mut self, now: Now, ack: &Ack, obs: &mut impl Observer) -> Result<(), BogusAck> {
-        todo!()
-    }
-    /// Message number (64-bit) before which the peer says that every message of `space` has landed.
-    pub fn peer_landed(&self, space: Space) -> u64 {
-        todo!()
-    }
-    /// The peer refused request `msn` (low 32 bits) as not ready: pause requests from it on for
-    /// `wait`, then send them again. Responses go on. False if the message is not outstanding.
-    pub fn pause(&mut self, now: Now, msn: u32, wait: srdma_seams::Duration) -> bool {
-        todo!()
-    }
-
-    // --- receiving ---------------------------------------------------------------------------
-
-    /// A data packet for this connection (its connection id already checked).
-    pub fn arrival(&mut self, now: Now, data: &Data, ce: bool) -> Arrival {
-        todo!()
-    }
-    /// The responder could not use packet `seq` after all: forget that it came.
-    pub fn unreceive(&mut self, space: Space, seq: u64) {
-        todo!()
-    }
-    /// The responder says: every message of `space` before `msn` (64-bit) has landed.
-    pub fn set_landed(&mut self, space: Space, msn: u64) {
-        todo!()
-    }
-    /// The next ACK to send, if one is due now. Called after each batch of arrivals and on time-outs.
-    pub fn poll_ack(&mut self, now: Now, free_bytes: u32, obs: &mut impl Observer) -> Option<Ack> {
-        todo!()
-    }
-
-    // --- time --------------------------------------------------------------------------------
-
-    /// When [`Connection::on_timeout`] wants to be called next.
-    pub fn next_timeout(&self) -> Option<Now> {
-        todo!()
-    }
-    /// Time has passed.
-    pub fn on_timeout(&mut self, now: Now, obs: &mut impl Observer) -> Result<(), Failure> {
-        todo!()
-    }
-}

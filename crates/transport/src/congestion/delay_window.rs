@@ -1,0 +1,148 @@
+//! A window steered by queueing delay and congestion marks.
+//!
+//! After Swift (Kumar et al., SIGCOMM 2020): aim at a queueing delay, decrease multiplicatively by how
+//! far the delay exceeds it, at most once per round trip. Marks act as in DCTCP (Alizadeh et al.,
+//! SIGCOMM 2010): by half their smoothed fraction, once per round trip. Below the target the window
+//! grows in proportion to the distance from it, as in the quadrants of Ultra Ethernet's NSCC, so that
+//! fast links are filled within a few round trips.
+//!
+//! Loss alone is no signal while it is rare: a sprayed connection meets random loss and dead paths
+//! that have nothing to do with load. Above [`HEAVY_LOSS`] it stops growth and decreases the window by
+//! half the lost fraction: shallow buffers somewhere overflow.
+
+use srdma_seams::{Duration, Now};
+
+use super::{Congestion, Sample};
+
+/// Lost packets per packet (as 1 in this many) above which loss counts as congestion.
+const HEAVY_LOSS: u64 = 10;
+/// Packets in a round below which its loss fraction says nothing.
+const LOSS_SAMPLE_MIN: u64 = 32;
+/// Swift's β in 1/16: how strongly excess delay decreases the window.
+const DELAY_GAIN_16: u64 = 13;
+/// Shortest round; a software end point's round-trip time can be shorter than its wake-ups.
+const ROUND_MIN: Duration = Duration::from_micros(50);
+
+/// See the module.
+#[derive(Debug)]
+pub struct DelayWindow {
+    window: u64,
+    min: u64,
+    max: u64,
+    target: Duration,
+    slow_start: bool,
+    /// DCTCP's α in 1/1024.
+    marked_1024: u64,
+    round_end: Now,
+    packets: u64,
+    ce: u64,
+    lost: u64,
+    heavy: bool,
+    /// Window before losses reduced it, while that can still be undone.
+    before_loss: Option<u64>,
+}
+
+impl DelayWindow {
+    /// Starts at `initial` bytes and stays between `min` and `max`.
+    pub fn new(initial: u64, min: u64, max: u64, target: Duration) -> DelayWindow {
+        let max = max.max(min);
+        DelayWindow {
+            window: initial.clamp(min, max),
+            min,
+            max,
+            target: target.max(Duration::from_micros(1)),
+            slow_start: true,
+            marked_1024: 0,
+            round_end: Now(0),
+            packets: 0,
+            ce: 0,
+            lost: 0,
+            heavy: false,
+            before_loss: None,
+        }
+    }
+
+    fn grow(&mut self, sample: &Sample) {
+        let headroom = (self.target - sample.delay).0;
+        if self.slow_start && headroom <= self.target.0 / 2 {
+            self.slow_start = false;
+        }
+        if !sample.limited || self.heavy || headroom == 0 {
+            return;
+        }
+        // Additive: one minimal packet per round trip, for fairness. Multiplicative: up to double
+        // per round trip at the start, up to a quarter more later.
+        let additive = (self.min / 4).max(1) * sample.acked_bytes / self.window.max(1);
+        let share = if self.slow_start { sample.acked_bytes } else { sample.acked_bytes / 4 };
+        let multiplicative = (u128::from(share) * u128::from(headroom) / u128::from(self.target.0)) as u64;
+        self.set(self.window + additive + multiplicative);
+    }
+
+    fn end_round(&mut self, now: Now, sample: &Sample) {
+        let fraction = self.ce * 1024 / self.packets.max(1);
+        self.marked_1024 = (self.marked_1024 * 15 + fraction) / 16;
+        let total = self.packets + self.lost;
+        self.heavy = total >= LOSS_SAMPLE_MIN && self.lost * HEAVY_LOSS > total;
+        let mut window = self.window;
+        if self.ce > 0 {
+            // The first mark after a quiet time acts at once, or slow start would overrun the queue.
+            let alpha = self.marked_1024.max(if self.slow_start { fraction } else { 0 });
+            window -= window * alpha / 2048;
+            self.slow_start = false;
+        }
+        if sample.delay > self.target {
+            let excess = (sample.delay - self.target).0 * DELAY_GAIN_16 / 16;
+            let cut = u128::from(self.window) * u128::from(excess) / u128::from(sample.delay.0.max(1));
+            window = window.min(self.window - (cut as u64).min(self.window / 2));
+            self.slow_start = false;
+        }
+        if self.heavy {
+            self.before_loss = self.before_loss.max(Some(self.window));
+            window = window.min(self.window - self.window * self.lost / total / 2);
+        } else {
+            self.before_loss = None;
+        }
+        self.set(window);
+        (self.packets, self.ce, self.lost) = (0, 0, 0);
+        self.round_end = now + sample.rtt.max(ROUND_MIN);
+    }
+
+    fn set(&mut self, window: u64) {
+        self.window = window.clamp(self.min, self.max);
+    }
+}
+
+impl Congestion for DelayWindow {
+    fn window_bytes(&self) -> u64 {
+        self.window
+    }
+
+    fn on_ack(&mut self, now: Now, sample: &Sample) {
+        self.packets += u64::from(sample.packets);
+        self.ce += u64::from(sample.ce);
+        self.grow(sample);
+        if now >= self.round_end {
+            self.end_round(now, sample);
+        }
+    }
+
+    fn on_loss(&mut self, _now: Now, packets: u32) {
+        self.lost += u64::from(packets);
+    }
+
+    fn on_timeout(&mut self, now: Now) {
+        self.before_loss = self.before_loss.max(Some(self.window));
+        self.set(self.window / 8);
+        self.slow_start = true;
+        (self.packets, self.ce, self.lost) = (0, 0, 0);
+        self.round_end = now + ROUND_MIN;
+    }
+
+    fn undo(&mut self, _now: Now) {
+        if let Some(before) = self.before_loss.take() {
+            self.set(self.window.max(before));
+        }
+        self.heavy = false;
+        self.lost = 0;
+    }
+}

@@ -1,0 +1,328 @@
+//! Both directions of one connection: the halves, the handshake and the timers, put together.
+
+use core::net::SocketAddr;
+
+use srdma_seams::{ids, ConnectionId, Duration, Event, Now, Observer, PathId, Rng, TransmitId};
+use srdma_wire::{Ack, AckBlock, AckUnit, Data, Hello, Space, ACK_BLOCKS_MAX, ACK_UNITS_MAX};
+
+use crate::config::{Config, ConfigError, Identity, Planted};
+use crate::handshake::Handshake;
+use crate::receiver::Receiver;
+use crate::report::Snapshot;
+use crate::sender::Sender;
+use crate::{Arrival, BogusAck, Failure, Fragment, HelloOutcome, Unit};
+
+/// Smallest UDP payload that a connection can work with.
+const DATAGRAM_BYTES_MIN: u16 = 512;
+
+/// Waiting for something that the peer owes us although all we sent is acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Expecting {
+    since: Now,
+    asked: u32,
+}
+
+/// Both directions of one connection. See the crate's head for the order of calls.
+pub struct Connection {
+    config: Config,
+    identity: Identity,
+    handshake: Handshake,
+    sender: Sender,
+    receivers: [Receiver; 2],
+    /// Since when messages have been waiting for the handshake.
+    waiting_since: Option<Now>,
+    expecting: Option<Expecting>,
+}
+
+impl Connection {
+    /// A connection that has said nothing yet. `rng` decides the spraying.
+    pub fn new(config: Config, identity: Identity, rng: Rng, now: Now) -> Result<Connection, ConfigError> {
+        config.validate()?;
+        let sender = Sender::new(&config, identity.local_qpn, rng, now);
+        let receiver = |first| Receiver::new(first, config.first_msn, config.window_packets);
+        Ok(Connection {
+            receivers: [receiver(0), receiver(0)],
+            handshake: Handshake::new(identity, now),
+            sender,
+            identity,
+            waiting_since: None,
+            expecting: None,
+            config,
+        })
+    }
+
+    // --- handshake ---------------------------------------------------------------------------
+
+    /// Starts the handshake: a HELLO is due. It is repeated only while something waits to be sent.
+    pub fn start(&mut self, now: Now) {
+        self.handshake.start(now);
+        self.waiting_since = self.waiting_since.map(|_| now);
+    }
+
+    /// The next HELLO to send, if one is due. Send it padded to `probe_bytes`.
+    pub fn poll_hello(&mut self, now: Now, free_bytes: u32, obs: &mut impl Observer) -> Option<Hello> {
+        let (waiting, asking) = (self.waiting_since.is_some(), self.expecting.is_some_and(|e| e.asked > 0));
+        let hello = self.handshake.poll(now, waiting, asking, free_bytes, &self.config)?;
+        obs.event(now, Event::HelloSent { qpn: self.identity.local_qpn });
+        Some(hello)
+    }
+
+    /// A HELLO for this queue pair came from `from`.
+    pub fn on_hello(
+        &mut self,
+        now: Now,
+        hello: &Hello,
+        from: SocketAddr,
+        obs: &mut impl Observer,
+    ) -> HelloOutcome {
+        let learned = self.handshake.on_hello(now, hello, from, DATAGRAM_BYTES_MIN);
+        if let Some(rtt) = learned.rtt {
+            self.sender.rtt.sample_any(now, rtt);
+        }
+        if let Some(first) = self.handshake.peer_first_psn {
+            self.receivers[Space::Request as usize].set_first(u64::from(first));
+        }
+        if learned.answered {
+            self.heard(now);
+        }
+        if learned.outcome == HelloOutcome::Connected {
+            self.connected(now, obs);
+        }
+        learned.outcome
+    }
+
+    fn connected(&mut self, now: Now, obs: &mut impl Observer) {
+        let mtu_bytes = self.handshake.datagram_bytes();
+        let header_bytes = srdma_wire::data_header_bytes(self.handshake.features) as u16;
+        let payload_bytes = u32::from(mtu_bytes - header_bytes) & !7;
+        let (window, free) = (self.handshake.peer_window_packets, self.handshake.peer_free_bytes);
+        self.sender.connect(&self.config, payload_bytes, u32::from(header_bytes), window, free);
+        self.waiting_since = None;
+        obs.event(now, Event::Connected { qpn: self.identity.local_qpn, mtu_bytes });
+    }
+
+    /// Whether data may be sent.
+    pub fn is_connected(&self) -> bool {
+        self.handshake.connected
+    }
+
+    /// Connection id that packets to the peer carry (0 before the handshake).
+    pub fn remote_connection(&self) -> ConnectionId {
+        self.handshake.remote
+    }
+
+    /// Payload bytes of a full packet, once connected; 0 before.
+    pub fn payload_bytes(&self) -> u32 {
+        self.sender.payload_bytes.unwrap_or(0)
+    }
+
+    /// Feature bits that both sides offer.
+    pub fn features(&self) -> u32 {
+        self.handshake.features
+    }
+
+    // --- sending -----------------------------------------------------------------------------
+
+    /// Appends a message of `length` bytes; returns its message number (64-bit, counted from
+    /// `first_msn`). Allowed before the handshake is complete.
+    pub fn submit(&mut self, now: Now, space: Space, length: u32, token: u64) -> u64 {
+        if !self.is_connected() && self.waiting_since.is_none() {
+            self.waiting_since = Some(now);
+        }
+        self.sender.spaces[space as usize].submit(length, token)
+    }
+
+    /// The next unit to send now, if window and state allow one. Counted as sent.
+    pub fn poll_unit(&mut self, now: Now, obs: &mut impl Observer) -> Option<Unit> {
+        self.sender.poll_unit(now, &self.config, obs)
+    }
+
+    /// What packet number `seq` of `space` stands for, while its message is not finished.
+    pub fn fragment(&self, space: Space, seq: u64) -> Option<Fragment> {
+        self.sender.spaces[space as usize].fragment(seq)
+    }
+
+    /// The unit could not be sent (socket full): take it back; it is offered again later.
+    pub fn unit_refused(&mut self, now: Now, unit: &Unit, obs: &mut impl Observer) {
+        self.sender.unit_refused(now, unit, &self.config, obs);
+    }
+
+    /// An ACK for this connection (its connection id already checked).
+    pub fn on_ack(&mut self, now: Now, ack: &Ack, obs: &mut impl Observer) -> Result<(), BogusAck> {
+        self.sender.on_ack(now, ack, &self.config, obs)?;
+        self.heard(now);
+        Ok(())
+    }
+
+    /// Message number (64-bit) before which the peer says that every message of `space` has landed.
+    pub fn peer_landed(&self, space: Space) -> u64 {
+        self.sender.spaces[space as usize].peer_landed()
+    }
+
+    /// The peer refused request `msn` (low 32 bits) as not ready: pause requests from it on for
+    /// `wait`, then send them again. Responses go on. False if the message is not outstanding.
+    pub fn pause(&mut self, now: Now, msn: u32, wait: Duration) -> bool {
+        self.heard(now);
+        self.sender.pause(now, msn, wait, &self.config)
+    }
+
+    /// Whether the program waits for something that the peer still owes it (a READ response) although
+    /// every request may be acknowledged. While true, a silent peer is asked with HELLOs whether it is
+    /// still there, and the connection fails as if requests were unanswered.
+    pub fn expect_answer(&mut self, now: Now, expected: bool) {
+        match (expected, self.expecting) {
+            (true, None) => self.expecting = Some(Expecting { since: now, asked: 0 }),
+            (false, Some(_)) => self.expecting = None,
+            _ => {}
+        }
+    }
+
+    // --- receiving ---------------------------------------------------------------------------
+
+    /// A data packet for this connection (its connection id already checked).
+    pub fn arrival(&mut self, now: Now, data: &Data, ce: bool) -> Arrival {
+        if self.handshake.peer_first_psn.is_none() {
+            // Without the peer's HELLO its numbers mean nothing yet.
+            return Arrival::Beyond;
+        }
+        self.heard(now);
+        let receiver = &mut self.receivers[data.op.space() as usize];
+        let arrival = receiver.arrival(now, data, ce);
+        match self.config.planted {
+            Some(planted) => receiver.plant(planted, data, arrival),
+            None => arrival,
+        }
+    }
+
+    /// The responder could not use packet `seq` after all: forget that it came. Only before the next
+    /// [`Connection::poll_ack`]; afterwards the peer may rely on it.
+    pub fn unreceive(&mut self, space: Space, seq: u64) {
+        self.receivers[space as usize].unreceive(seq);
+    }
+
+    /// The responder says: every message of `space` before `msn` (64-bit) has landed.
+    pub fn set_landed(&mut self, space: Space, msn: u64) {
+        self.receivers[space as usize].set_landed(msn);
+    }
+
+    /// The next ACK to send, if one is due now. Called after each batch of arrivals and on time-outs,
+    /// until it returns `None`.
+    pub fn poll_ack(&mut self, now: Now, free_bytes: u32, obs: &mut impl Observer) -> Option<Ack> {
+        if self.handshake.remote == ConnectionId(0) {
+            return None;
+        }
+        let space = [Space::Request, Space::Response]
+            .into_iter()
+            .find(|&space| self.receivers[space as usize].is_ack_due())?;
+        let mut ack = Ack {
+            dest_qpn: self.identity.remote_qpn,
+            connection: self.handshake.remote,
+            path: self.sender.ack_path(),
+            space,
+            cumulative: 0,
+            landed: 0,
+            free_bytes,
+            block_count: 0,
+            blocks: [AckBlock::default(); ACK_BLOCKS_MAX],
+            unit_count: 0,
+            units: [AckUnit { transmit: TransmitId(0), path: PathId(0), packets: 0, ce: 0, delay_us: 0 };
+                ACK_UNITS_MAX],
+        };
+        self.receivers[space as usize].fill(now, &mut ack);
+        let (qpn, blocks, units) = (self.identity.local_qpn, ack.block_count, ack.unit_count);
+        obs.event(now, Event::AckSent { qpn, blocks, units });
+        Some(ack)
+    }
+
+    // --- time --------------------------------------------------------------------------------
+
+    /// When [`Connection::on_timeout`] wants to be called next.
+    pub fn next_timeout(&self) -> Option<Now> {
+        let ack_due = self.receivers.iter().any(Receiver::is_ack_due) && self.handshake.remote.0 != 0;
+        [
+            self.handshake.next_timeout(self.waiting_since.is_some()),
+            self.sender.next_timeout(&self.config),
+            self.handshake_failure_at(),
+            self.ask_at(),
+            ack_due.then_some(Now(0)),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Time has passed.
+    pub fn on_timeout(&mut self, now: Now, obs: &mut impl Observer) -> Result<(), Failure> {
+        if self.handshake.try_connect(now, DATAGRAM_BYTES_MIN) {
+            self.connected(now, obs);
+        }
+        if self.handshake_failure_at().is_some_and(|at| now >= at) {
+            return Err(Failure::NoHandshake);
+        }
+        if self.ask_at().is_some_and(|at| now >= at) {
+            let asked = self.expecting.map_or(0, |expecting| expecting.asked);
+            if self.config.ack_timeout > Duration::ZERO && asked > u32::from(self.config.retry_count) {
+                return Err(Failure::NoAnswer);
+            }
+            if let Some(expecting) = &mut self.expecting {
+                expecting.asked += 1;
+            }
+            self.handshake.ask();
+        }
+        self.sender.on_timeout(now, &self.config, obs)
+    }
+
+    /// State for statistics and tests.
+    pub fn snapshot(&self) -> Snapshot {
+        self.sender.snapshot(&self.config)
+    }
+
+    /// The peer has shown that it lives and means this connection.
+    fn heard(&mut self, now: Now) {
+        self.handshake.peer_knows_us();
+        if let Some(expecting) = &mut self.expecting {
+            *expecting = Expecting { since: now, asked: 0 };
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.config.ack_timeout.max(self.config.rto_min)
+    }
+
+    fn handshake_failure_at(&self) -> Option<Now> {
+        let tries = u32::from(self.config.retry_count) + 1;
+        let applies = self.handshake.started
+            && !self.handshake.connected
+            && self.config.ack_timeout > Duration::ZERO
+            && self.handshake.attempts >= tries;
+        let since = self.waiting_since.filter(|_| applies)?;
+        Some(since + self.patience() * u64::from(tries))
+    }
+
+    fn ask_at(&self) -> Option<Now> {
+        let expecting = self.expecting.filter(|_| self.handshake.connected)?;
+        let gap =
+            if self.config.ack_timeout > Duration::ZERO { self.patience() } else { self.config.rto_max };
+        Some(expecting.since + gap * (u64::from(expecting.asked) + 1))
+    }
+}
+
+/// The planted bugs of the receiving side.
+impl Receiver {
+    fn plant(&mut self, planted: Planted, data: &Data, arrival: Arrival) -> Arrival {
+        match (planted, arrival) {
+            (Planted::DuplicateIsNew, Arrival::Duplicate) => {
+                let seq = ids::extend(self.base(), data.psn);
+                Arrival::New { seq, msn: ids::extend(self.newest_msn(), data.message.msn) }
+            }
+            (Planted::RefuseHead, Arrival::New { seq, .. }) if seq == self.base() && self.ahead() > 256 => {
+                self.unreceive(seq);
+                Arrival::Duplicate
+            }
+            (Planted::NarrowMsn, Arrival::New { seq, .. }) => {
+                Arrival::New { seq, msn: u64::from(data.message.msn) }
+            }
+            _ => arrival,
+        }
+    }
+}

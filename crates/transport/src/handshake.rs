@@ -1,0 +1,278 @@
+//! Getting to know the peer: its connection id, its limits, the packet size that reaches it.
+//!
+//! Each side sends a HELLO when it starts and repeats it only while messages wait, so that an idle
+//! queue pair without a peer wakes nobody. A side may send data once a HELLO has echoed its own fresh
+//! connection id: that peer is alive and means this connection. Until then an id is only learned
+//! provisionally (good enough to answer with), and a newer one replaces it; afterwards never.
+//!
+//! The packet size of a direction is what its receiver says has arrived: HELLOs are padded to the
+//! size they probe.
+
+use core::net::{IpAddr, SocketAddr};
+
+use srdma_seams::{ConnectionId, Duration, Now};
+use srdma_wire::{Hello, VERSION};
+
+use crate::config::{Config, Identity};
+use crate::HelloOutcome;
+
+/// UDP payloads tried when the interface's own size does not get through: Ethernet's 1500 with IPv4,
+/// and IPv6's minimum less headers and a tunnel.
+const SIZES: [u16; 2] = [1472, 1252];
+/// Time to the first repetition; doubles.
+const REPEAT_MIN: Duration = Duration::from_millis(10);
+/// Tries of the full size, once the peer is known to be there, before a smaller one is settled for.
+const SETTLE_TRIES: u8 = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    identity: Identity,
+    pub(crate) remote: ConnectionId,
+    pub(crate) confirmed: bool,
+    /// The peer has shown that it knows our connection id.
+    peer_knows_us: bool,
+    /// Largest HELLO of ours that the peer has received.
+    proven_bytes: u16,
+    /// Largest HELLO of the peer's that we have received.
+    heard_bytes: u16,
+    observed: Option<SocketAddr>,
+    pub(crate) connected: bool,
+    pub(crate) started: bool,
+    /// When the next HELLO is due, if messages wait, and the gap after it.
+    repeat_at: Now,
+    repeat_gap: Duration,
+    pub(crate) attempts: u32,
+    settle_tries: u8,
+    settle_until: Option<Now>,
+    /// A HELLO is due at once: the first, or an answer, of at most this size.
+    due: Option<u16>,
+    last_sent: Option<Now>,
+    /// Most data that the peer takes.
+    pub(crate) peer_window_packets: u32,
+    pub(crate) peer_free_bytes: u32,
+    pub(crate) peer_first_psn: Option<u32>,
+    pub(crate) features: u32,
+}
+
+/// What a HELLO changed.
+pub(crate) struct Learned {
+    pub(crate) outcome: HelloOutcome,
+    /// Round-trip time, if it answered ours.
+    pub(crate) rtt: Option<Duration>,
+    /// It came from this very connection's peer.
+    pub(crate) answered: bool,
+}
+
+impl Learned {
+    fn nothing(outcome: HelloOutcome) -> Learned {
+        Learned { outcome, rtt: None, answered: false }
+    }
+}
+
+impl Handshake {
+    pub(crate) fn new(identity: Identity, now: Now) -> Handshake {
+        Handshake {
+            identity,
+            remote: ConnectionId(0),
+            confirmed: false,
+            peer_knows_us: false,
+            proven_bytes: 0,
+            heard_bytes: 0,
+            observed: None,
+            connected: false,
+            started: false,
+            repeat_at: now,
+            repeat_gap: REPEAT_MIN,
+            attempts: 0,
+            settle_tries: 0,
+            settle_until: None,
+            due: None,
+            last_sent: None,
+            peer_window_packets: 0,
+            peer_free_bytes: 0,
+            peer_first_psn: None,
+            features: 0,
+        }
+    }
+
+    pub(crate) fn start(&mut self, now: Now) {
+        if !self.started {
+            self.started = true;
+            self.due = Some(u16::MAX);
+            self.repeat_at = now + REPEAT_MIN;
+        }
+    }
+
+    /// When HELLO is due next; `waiting` says whether messages wait for the handshake.
+    pub(crate) fn next_timeout(&self, waiting: bool) -> Option<Now> {
+        if !self.started {
+            return None;
+        }
+        if self.due.is_some() {
+            return Some(Now(0));
+        }
+        if self.connected {
+            return None;
+        }
+        let repeat = waiting.then_some(self.repeat_at);
+        match (repeat, self.settle_until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// A HELLO outside the handshake, to see whether the peer is still there.
+    pub(crate) fn ask(&mut self) {
+        self.due = self.due.max(Some(0));
+    }
+
+    pub(crate) fn poll(
+        &mut self,
+        now: Now,
+        waiting: bool,
+        asking: bool,
+        free_bytes: u32,
+        config: &Config,
+    ) -> Option<Hello> {
+        if !self.started {
+            return None;
+        }
+        let size = match self.due.take() {
+            Some(limit) => self.size(limit),
+            None if !self.connected && waiting && now >= self.repeat_at => self.repeat(now, config),
+            None => return None,
+        };
+        self.last_sent = Some(now);
+        Some(self.hello(size, asking, free_bytes, config))
+    }
+
+    /// The size of the first HELLO, or of an answer that must not exceed `limit`.
+    fn size(&mut self, limit: u16) -> u16 {
+        let full = self.identity.datagram_bytes_max;
+        if limit == u16::MAX {
+            self.attempts += 1;
+        }
+        full.min(limit)
+    }
+
+    fn repeat(&mut self, now: Now, config: &Config) -> u16 {
+        let full = self.identity.datagram_bytes_max;
+        let try_index = self.attempts % (2 + SIZES.len() as u32);
+        self.attempts += 1;
+        self.repeat_at = now + self.repeat_gap;
+        let gap_max = if config.ack_timeout == Duration::ZERO { config.rto_max } else { config.ack_timeout };
+        self.repeat_gap = (self.repeat_gap * 2).min(gap_max.max(REPEAT_MIN));
+        match try_index {
+            0 | 1 => full,
+            index => full.min(SIZES[index as usize - 2]),
+        }
+    }
+
+    fn hello(&self, probe_bytes: u16, asking: bool, free_bytes: u32, config: &Config) -> Hello {
+        let (observed_address, observed_port) = match self.observed {
+            Some(from) => (mapped(from.ip()), from.port()),
+            None => ([0; 16], 0),
+        };
+        Hello {
+            dest_qpn: self.identity.remote_qpn,
+            src_qpn: self.identity.local_qpn,
+            version: VERSION,
+            connection: self.identity.connection,
+            echo: self.remote,
+            reply_wanted: !self.connected || asking,
+            claimed_address: self.identity.address,
+            observed_address,
+            observed_port,
+            probe_bytes,
+            proven_bytes: self.heard_bytes,
+            paths: config.paths,
+            window_packets: config.window_packets,
+            free_bytes,
+            features: self.identity.features,
+            first_psn: config.first_psn as u32,
+        }
+    }
+
+    /// Learns from a HELLO.
+    pub(crate) fn on_hello(&mut self, now: Now, hello: &Hello, from: SocketAddr, smallest: u16) -> Learned {
+        if hello.version != VERSION {
+            return Learned::nothing(HelloOutcome::VersionMismatch(hello.version));
+        }
+        let knows_us = hello.echo == self.identity.connection;
+        let stranger = hello.src_qpn != self.identity.remote_qpn
+            || hello.connection.0 == 0
+            || (hello.echo.0 != 0 && !knows_us)
+            || (self.confirmed && hello.connection != self.remote);
+        if stranger {
+            return Learned::nothing(HelloOutcome::Foreign);
+        }
+        if hello.connection != self.remote {
+            self.heard_bytes = 0;
+            self.proven_bytes = 0;
+            self.peer_knows_us = false;
+        }
+        self.remote = hello.connection;
+        self.confirmed |= knows_us;
+        self.peer_knows_us |= knows_us;
+        self.observed = Some(from);
+        self.heard_bytes = self.heard_bytes.max(hello.probe_bytes);
+        self.peer_window_packets = hello.window_packets.clamp(1, 1 << 17);
+        self.peer_free_bytes = hello.free_bytes;
+        self.peer_first_psn = Some(hello.first_psn);
+        self.features = self.identity.features & hello.features;
+        if knows_us {
+            self.proven_bytes =
+                self.proven_bytes.max(hello.proven_bytes.min(self.identity.datagram_bytes_max));
+        }
+        if self.started && (hello.reply_wanted || !knows_us) {
+            self.due = self.due.max(Some(hello.probe_bytes));
+        }
+        let rtt = if knows_us { self.last_sent.take().map(|sent| now.since(sent)) } else { None };
+        let outcome =
+            if self.try_connect(now, smallest) { HelloOutcome::Connected } else { HelloOutcome::Known };
+        Learned { outcome, rtt, answered: knows_us }
+    }
+
+    /// The peer has used our connection id, so it knows it.
+    pub(crate) fn peer_knows_us(&mut self) {
+        self.peer_knows_us = true;
+    }
+
+    /// Whether the handshake is complete now, and was not before.
+    pub(crate) fn try_connect(&mut self, now: Now, smallest: u16) -> bool {
+        if self.connected || !self.started || !self.confirmed || self.proven_bytes < smallest {
+            return false;
+        }
+        let full = self.identity.datagram_bytes_max;
+        let settled = match self.settle_until {
+            Some(until) => now >= until && self.settle_tries >= SETTLE_TRIES,
+            None => false,
+        };
+        if self.proven_bytes < full && !settled {
+            // The full size may have been tried only while the peer was not there yet.
+            let waiting = self.settle_until.is_some_and(|until| now < until);
+            if !waiting && self.settle_tries < SETTLE_TRIES {
+                self.settle_tries += 1;
+                self.settle_until = Some(now + REPEAT_MIN);
+                self.due = Some(u16::MAX);
+            }
+            return false;
+        }
+        self.settle_until = None;
+        self.connected = true;
+        true
+    }
+
+    /// Bytes of a UDP payload that reach the peer.
+    pub(crate) fn datagram_bytes(&self) -> u16 {
+        self.proven_bytes
+    }
+}
+
+fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

@@ -1,0 +1,108 @@
+//! Round-trip times: of each path and of the connection.
+
+use srdma_seams::{Duration, Now};
+
+/// How long a minimum or maximum is remembered, at least.
+const BASE_WINDOW: Duration = Duration::from_secs(10);
+/// Paths of one fabric differ in base round-trip time by less than this factor. A path first
+/// measured with a full queue must not take that queue for its base.
+const BASE_SPREAD: u64 = 8;
+
+/// Smallest value of late. When the window passes without it being seen again, the floor rises by
+/// at most an eighth per window: a queue that is never empty must not become the base quickly.
+#[derive(Clone, Copy, Debug, Default)]
+struct Floor {
+    value: Option<Duration>,
+    recent: Option<Duration>,
+    since: Now,
+}
+
+impl Floor {
+    fn sample(&mut self, now: Now, rtt: Duration) {
+        self.value = Some(self.value.map_or(rtt, |value| value.min(rtt)));
+        self.recent = Some(self.recent.map_or(rtt, |recent| recent.min(rtt)));
+        if now.since(self.since) >= BASE_WINDOW {
+            if let (Some(value), Some(recent)) = (self.value, self.recent) {
+                self.value = Some(recent.min(Duration(value.0 + value.0 / 8)));
+            }
+            self.recent = None;
+            self.since = now;
+        }
+    }
+}
+
+/// Round-trip times of one path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathRtt {
+    /// Newest sample, if there ever was one.
+    pub(crate) latest: Option<Duration>,
+    floor: Floor,
+}
+
+/// Round-trip times of the connection. RFC 6298 for the mean and its variation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnectionRtt {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    floor: Floor,
+    /// Largest sample of this window and of the one before.
+    max: [Duration; 2],
+    max_since: Now,
+}
+
+impl ConnectionRtt {
+    /// A unit sent on `path` took `rtt` there and back. Returns the queueing delay in it.
+    pub(crate) fn sample(&mut self, now: Now, path: &mut PathRtt, rtt: Duration) -> Duration {
+        self.sample_any(now, rtt);
+        path.latest = Some(rtt);
+        path.floor.sample(now, rtt);
+        let own = path.floor.value.unwrap_or(rtt);
+        let common = self.floor.value.unwrap_or(rtt);
+        rtt - own.min(common * BASE_SPREAD)
+    }
+
+    /// A round trip not tied to a path (the handshake).
+    pub(crate) fn sample_any(&mut self, now: Now, rtt: Duration) {
+        self.floor.sample(now, rtt);
+        match self.smoothed {
+            None => {
+                self.smoothed = Some(rtt);
+                self.variation = Duration(rtt.0 / 2);
+            }
+            Some(smoothed) => {
+                let error = smoothed.0.abs_diff(rtt.0);
+                self.variation = Duration((self.variation.0 * 3 + error) / 4);
+                self.smoothed = Some(Duration((smoothed.0 * 7 + rtt.0) / 8));
+            }
+        }
+        let window = Duration::from_millis(50).max(self.smoothed() * 16);
+        if now.since(self.max_since) >= window {
+            self.max = [Duration::ZERO, self.max[0]];
+            self.max_since = now;
+        }
+        self.max[0] = self.max[0].max(rtt);
+    }
+
+    pub(crate) fn is_measured(&self) -> bool {
+        self.smoothed.is_some()
+    }
+
+    /// Smoothed round-trip time; zero before the first sample.
+    pub(crate) fn smoothed(&self) -> Duration {
+        self.smoothed.unwrap_or(Duration::ZERO)
+    }
+
+    pub(crate) fn variation(&self) -> Duration {
+        self.variation
+    }
+
+    /// Smallest round-trip time of late.
+    pub(crate) fn min(&self) -> Duration {
+        self.floor.value.unwrap_or(Duration::ZERO)
+    }
+
+    /// Largest round-trip time of late, over all paths.
+    pub(crate) fn max(&self) -> Duration {
+        self.max[0].max(self.max[1])
+    }
+}

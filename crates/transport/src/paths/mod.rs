@@ -1,0 +1,223 @@
+//! The paths of a connection: their health, their round-trip times, and the choice of the next one.
+
+pub mod selector;
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use srdma_seams::{Duration, Now, PathId, Rng};
+
+use crate::config::{Config, SelectorKind};
+use crate::loss::rtt::PathRtt;
+use crate::units::{Units, NONE};
+use selector::{Feedback, PathSelector, Selector};
+
+/// Units lost in a row after which a path is held dead.
+const SUSPECT_AFTER: u8 = 3;
+/// Time after which a dead path is probed for the first time; doubles up to [`REPROBE_MAX`].
+const REPROBE_MIN: Duration = Duration::from_millis(20);
+/// See [`REPROBE_MIN`].
+const REPROBE_MAX: Duration = Duration::from_secs(2);
+/// Excess delay that is noise.
+const STEER_NOISE_NS: u64 = 100_000;
+/// Average delay below which excess is judged as if it were this much.
+const STEER_DELAY_MIN_NS: u64 = 250_000;
+
+/// A path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    pub(crate) rtt: PathRtt,
+    /// Newest transmission on it of which something was acknowledged.
+    pub(crate) newest_acked: Option<u64>,
+    /// Its transmissions that may be live, oldest first, chained through the unit records.
+    pub(crate) head: u64,
+    pub(crate) tail: u64,
+    /// Smoothed queueing delay, for steering.
+    delay_ns: u64,
+    /// Smoothed share of marked packets, in 1/1024.
+    marked: u32,
+    lost_in_row: u8,
+    /// When it is probed next, if held dead, and the time between probes.
+    probe_at: Option<Now>,
+    probe_gap: Duration,
+}
+
+/// Whether a path's state has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    Same,
+    Suspected,
+    Restored,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct PathSet {
+    paths: Vec<Path>,
+    selector: Selector,
+    ack_selector: Selector,
+    steer: bool,
+    suspected: u16,
+    /// Smoothed delay over all paths.
+    delay_ns: u64,
+    rng: Rng,
+}
+
+impl PathSet {
+    pub(crate) fn new(config: &Config, mut rng: Rng) -> PathSet {
+        let path = Path {
+            rtt: PathRtt::default(),
+            newest_acked: None,
+            head: NONE,
+            tail: NONE,
+            delay_ns: 0,
+            marked: 0,
+            lost_in_row: 0,
+            probe_at: None,
+            probe_gap: REPROBE_MIN,
+        };
+        let selector = Selector::new(config.selector, config.paths, &mut rng);
+        let ack_selector = Selector::new(config.selector, config.paths, &mut rng);
+        PathSet {
+            paths: vec![path; usize::from(config.paths)],
+            selector,
+            ack_selector,
+            steer: config.steer && config.selector != SelectorKind::Single,
+            suspected: 0,
+            delay_ns: 0,
+            rng,
+        }
+    }
+
+    pub(crate) fn get(&self, path: PathId) -> Option<&Path> {
+        self.paths.get(usize::from(path.0))
+    }
+
+    pub(crate) fn get_mut(&mut self, path: PathId) -> Option<&mut Path> {
+        self.paths.get_mut(usize::from(path.0))
+    }
+
+    pub(crate) fn suspected(&self) -> u16 {
+        self.suspected
+    }
+
+    /// Smoothed queueing delay over all paths.
+    pub(crate) fn delay(&self) -> Duration {
+        Duration(self.delay_ns)
+    }
+
+    /// Path for an acknowledgement: entropy only, every path in turn so that none is fatal.
+    pub(crate) fn next_for_ack(&mut self) -> PathId {
+        self.ack_selector.next(&mut self.rng)
+    }
+
+    /// Path for the next unit, not `avoid` if there is a choice, and whether it is a probe of a path
+    /// held dead (send little on it).
+    pub(crate) fn next(&mut self, now: Now, avoid: Option<PathId>) -> (PathId, bool) {
+        let mut fallback = None;
+        for _ in 0..2 * self.paths.len() {
+            let candidate = self.selector.next(&mut self.rng);
+            let path = &mut self.paths[usize::from(candidate.0)];
+            if Some(candidate) == avoid {
+                continue;
+            }
+            match path.probe_at {
+                Some(at) if at > now => continue,
+                Some(_) => {
+                    path.probe_gap = (path.probe_gap * 2).min(REPROBE_MAX);
+                    path.probe_at = Some(now + path.probe_gap);
+                    return (candidate, true);
+                }
+                None => {}
+            }
+            fallback = fallback.or(Some(candidate));
+            let skip = if self.steer { steer_1024(path, self.delay_ns) } else { 0 };
+            if skip > 0 && self.rng.below(1024) < skip {
+                continue;
+            }
+            return (candidate, false);
+        }
+        // Everything but the path to avoid was skipped: a healthy one if any, else that one.
+        let healthy = |paths: &[Path]| paths.iter().position(|path| path.probe_at.is_none());
+        let last = fallback.or(healthy(&self.paths).map(|index| PathId(index as u16)));
+        (last.or(avoid).unwrap_or(PathId(0)), false)
+    }
+
+    /// A unit on `path` was answered: `packets`, `ce` of them marked, queueing delay `delay`.
+    pub(crate) fn delivered(&mut self, path: PathId, packets: u8, ce: u8, delay: Duration) -> Health {
+        self.selector.feedback(path, if ce > 0 { Feedback::Ecn } else { Feedback::Good });
+        self.delay_ns = (self.delay_ns * 15 + delay.0) / 16;
+        let Some(state) = self.paths.get_mut(usize::from(path.0)) else { return Health::Same };
+        state.delay_ns = (state.delay_ns + delay.0) / 2;
+        let share = u32::from(ce) * 1024 / u32::from(packets.max(1));
+        state.marked = (state.marked * 3 + share) / 4;
+        self.answered(path)
+    }
+
+    /// A packet of `transmit` is acknowledged.
+    pub(crate) fn note_acked(&mut self, units: &Units, transmit: u64) {
+        let Some(record) = units.get(transmit) else { return };
+        if let Some(path) = self.get_mut(record.path) {
+            path.newest_acked = path.newest_acked.max(Some(transmit));
+            path.lost_in_row = 0;
+        }
+    }
+
+    /// Appends `transmit` to the chain of its path.
+    pub(crate) fn chain(&mut self, units: &mut Units, path: PathId, transmit: u64) {
+        let Some(state) = self.paths.get_mut(usize::from(path.0)) else { return };
+        if state.head == NONE {
+            state.head = transmit;
+        } else if let Some(tail) = units.get_mut(state.tail) {
+            tail.path_next = transmit;
+        }
+        state.tail = transmit;
+    }
+
+    /// The record of `transmit` is about to be forgotten.
+    pub(crate) fn unchain(&mut self, path: PathId, transmit: u64, next: u64) {
+        if let Some(state) = self.get_mut(path) {
+            if state.head == transmit {
+                state.head = next;
+            }
+        }
+    }
+
+    /// Something sent on `path` is known to have arrived.
+    pub(crate) fn answered(&mut self, path: PathId) -> Health {
+        let Some(state) = self.paths.get_mut(usize::from(path.0)) else { return Health::Same };
+        state.lost_in_row = 0;
+        if state.probe_at.take().is_none() {
+            return Health::Same;
+        }
+        state.probe_gap = REPROBE_MIN;
+        self.suspected -= 1;
+        Health::Restored
+    }
+
+    /// A whole unit on `path` was lost while other paths delivered (`timeout` false), or at a
+    /// time-out, which says nothing about one path.
+    pub(crate) fn lost(&mut self, now: Now, path: PathId, timeout: bool) -> Health {
+        self.selector.feedback(path, if timeout { Feedback::Timeout } else { Feedback::Lost });
+        let suspected_max = (self.paths.len() as u16).saturating_sub(1).min(self.paths.len() as u16 * 3 / 4);
+        let Some(state) = self.paths.get_mut(usize::from(path.0)) else { return Health::Same };
+        if timeout {
+            return Health::Same;
+        }
+        state.lost_in_row = state.lost_in_row.saturating_add(1);
+        if state.lost_in_row < SUSPECT_AFTER || state.probe_at.is_some() || self.suspected >= suspected_max {
+            return Health::Same;
+        }
+        state.probe_at = Some(now + state.probe_gap);
+        self.suspected += 1;
+        Health::Suspected
+    }
+}
+
+/// Chance in 1/1024 that a path's turn is skipped because its queue is longer than the average one.
+/// Static hashing puts unequal numbers of paths on equal links; proportional thinning evens that out.
+fn steer_1024(path: &Path, average_ns: u64) -> u64 {
+    let excess = path.delay_ns.saturating_sub(average_ns + STEER_NOISE_NS);
+    let by_delay = excess * 256 / average_ns.max(STEER_DELAY_MIN_NS);
+    (by_delay + u64::from(path.marked / 2)).min(896)
+}

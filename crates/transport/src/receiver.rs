@@ -1,0 +1,267 @@
+//! One numbering of the receiving side: which packets came, and how to say so.
+
+use alloc::collections::VecDeque;
+
+use srdma_seams::{ids, Now};
+use srdma_wire::{Ack, AckBlock, AckUnit, Data, ACK_BLOCKS_MAX, ACK_UNITS_MAX};
+
+use crate::bitmap::SeqBits;
+use crate::Arrival;
+
+/// Units awaiting their report; older ones go unreported (their packets are in the blocks anyway).
+const PENDING_MAX: usize = 512;
+/// Blocks of an ACK that are left to repeat older news when there is much new.
+const ROTATING_BLOCKS: usize = 8;
+/// A message number further than this from the newest is not believed to be the newest.
+const MSN_STEP_MAX: u64 = 1 << 20;
+
+/// A unit, or part of one, that arrived since the last ACK.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    unit: srdma_wire::UnitTag,
+    /// Number of the unit's first packet.
+    first: u64,
+    /// Positions that arrived.
+    mask: u64,
+    ce: u8,
+    arrived: Now,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    received: SeqBits,
+    /// Every packet before this one was received.
+    base: u64,
+    /// One past the highest packet received.
+    end: u64,
+    window_packets: u32,
+    landed: u64,
+    newest_msn: u64,
+    pending: VecDeque<Pending>,
+    ack_due: bool,
+    /// Where the rotation through the blocks goes on.
+    rotation: u64,
+    anything: bool,
+}
+
+impl Receiver {
+    pub(crate) fn new(first_psn: u64, first_msn: u64, window_packets: u32) -> Receiver {
+        Receiver {
+            received: SeqBits::new(),
+            base: first_psn,
+            end: first_psn,
+            window_packets,
+            landed: first_msn,
+            newest_msn: first_msn,
+            pending: VecDeque::with_capacity(64),
+            ack_due: false,
+            rotation: first_psn,
+            anything: false,
+        }
+    }
+
+    /// Starts at `first_psn`, unless packets were received already.
+    pub(crate) fn set_first(&mut self, first_psn: u64) {
+        if !self.anything {
+            self.base = first_psn;
+            self.end = first_psn;
+            self.rotation = first_psn;
+        }
+    }
+
+    /// Classifies a packet and marks it received.
+    pub(crate) fn arrival(&mut self, now: Now, data: &Data, ce: bool) -> Arrival {
+        let seq = ids::extend(self.base, data.psn);
+        let behind = self.base.wrapping_sub(seq);
+        let arrival = if behind > 0 && behind < 1 << 31 {
+            if behind <= u64::from(self.window_packets) {
+                Arrival::Duplicate
+            } else {
+                Arrival::Stale
+            }
+        } else if seq - self.base >= u64::from(self.window_packets) {
+            return Arrival::Beyond;
+        } else {
+            self.received.ensure(self.base, self.end, seq + 1);
+            if self.received.set(seq) {
+                self.anything = true;
+                self.end = self.end.max(seq + 1);
+                Arrival::New { seq, msn: self.extend_msn(data.message.msn) }
+            } else {
+                Arrival::Duplicate
+            }
+        };
+        self.ack_due = true;
+        self.note(now, data, seq, ce);
+        arrival
+    }
+
+    fn extend_msn(&mut self, low: u32) -> u64 {
+        let msn = ids::extend(self.newest_msn, low);
+        if msn > self.newest_msn && msn - self.newest_msn <= MSN_STEP_MAX {
+            self.newest_msn = msn;
+        }
+        msn
+    }
+
+    fn note(&mut self, now: Now, data: &Data, seq: u64, ce: bool) {
+        let bit = 1u64 << (data.unit.index & 63);
+        let same = |p: &&mut Pending| p.unit.transmit == data.unit.transmit && p.unit.path == data.unit.path;
+        if let Some(pending) = self.pending.iter_mut().rev().take(16).find(same) {
+            if pending.mask & bit == 0 {
+                pending.ce += u8::from(ce);
+            }
+            pending.mask |= bit;
+            pending.arrived = now;
+            return;
+        }
+        if self.pending.len() >= PENDING_MAX {
+            self.pending.pop_front();
+        }
+        let first = seq.wrapping_sub(u64::from(data.unit.index & 63));
+        let unit = data.unit;
+        self.pending.push_back(Pending { unit, first, mask: bit, ce: u8::from(ce), arrived: now });
+    }
+
+    /// Forgets that `seq` came. Numbers that an ACK has already vouched for stay received.
+    pub(crate) fn unreceive(&mut self, seq: u64) {
+        if seq < self.base || seq >= self.end || !self.received.clear(seq) {
+            return;
+        }
+        for pending in &mut self.pending {
+            let position = seq.wrapping_sub(pending.first);
+            if position < 64 && pending.mask >> position & 1 == 1 {
+                pending.mask &= !(1 << position);
+                pending.ce = pending.ce.min(pending.mask.count_ones() as u8);
+            }
+        }
+        self.pending.retain(|pending| pending.mask != 0);
+    }
+
+    /// Messages before `msn` have landed. The peer is told.
+    pub(crate) fn set_landed(&mut self, msn: u64) {
+        if msn > self.landed {
+            self.landed = msn;
+            self.ack_due = true;
+        }
+    }
+
+    /// Every packet before this one was received.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Packet numbers between the first one missing and the highest received.
+    pub(crate) fn ahead(&self) -> u64 {
+        self.end - self.base
+    }
+
+    pub(crate) fn newest_msn(&self) -> u64 {
+        self.newest_msn
+    }
+
+    pub(crate) fn is_ack_due(&self) -> bool {
+        self.ack_due
+    }
+
+    /// Fills in what this numbering has to say; the rest of `ack` is the caller's. More may be due
+    /// afterwards.
+    pub(crate) fn fill(&mut self, now: Now, ack: &mut Ack) {
+        self.advance();
+        ack.cumulative = self.base as u32;
+        ack.landed = self.landed as u32;
+        let mut fresh_end = 0;
+        while let Some(pending) = self.pending.back().copied() {
+            let unit_full = usize::from(ack.unit_count) == ACK_UNITS_MAX;
+            if unit_full || !self.add_runs_of(ack, &pending) {
+                break;
+            }
+            fresh_end = ack.block_count;
+            ack.units[usize::from(ack.unit_count)] = AckUnit {
+                transmit: pending.unit.transmit,
+                path: pending.unit.path,
+                packets: pending.mask.count_ones() as u8,
+                ce: pending.ce,
+                delay_us: now.since(pending.arrived).as_micros().min(u64::from(u16::MAX)) as u16,
+            };
+            ack.unit_count += 1;
+            self.pending.pop_back();
+        }
+        self.ack_due = !self.pending.is_empty();
+        self.rotate(ack, usize::from(fresh_end));
+    }
+
+    /// Moves the cumulative number over what has come. Only here, so that `unreceive` works until
+    /// an ACK has said otherwise.
+    fn advance(&mut self) {
+        let base = self.received.next_clear(self.base, self.end.max(self.base));
+        self.received.clear_range(self.base, base);
+        self.base = base;
+    }
+
+    /// Adds the runs that the packets of `pending` lie in; false if there is no room for them.
+    fn add_runs_of(&self, ack: &mut Ack, pending: &Pending) -> bool {
+        // One unit has at most 32 runs, so the first always fits and every call makes progress.
+        let limit = if ack.unit_count == 0 { ACK_BLOCKS_MAX } else { ACK_BLOCKS_MAX - ROTATING_BLOCKS };
+        let mut mask = pending.mask;
+        while mask != 0 {
+            let seq = pending.first.wrapping_add(u64::from(mask.trailing_zeros()));
+            if seq < self.base || seq >= self.end || !self.received.get(seq) {
+                mask &= mask - 1;
+                continue;
+            }
+            let (first, end) = self.run_at(seq);
+            if !push_block(ack, first, end, limit) {
+                return false;
+            }
+            let covered = end.saturating_sub(pending.first).min(64);
+            mask &= if covered == 64 { 0 } else { u64::MAX << covered };
+        }
+        true
+    }
+
+    fn run_at(&self, seq: u64) -> (u64, u64) {
+        (self.received.run_start(seq, self.base), self.received.next_clear(seq, self.end))
+    }
+
+    /// Repeats older runs in turn, as far as there is room.
+    fn rotate(&mut self, ack: &mut Ack, fresh: usize) {
+        let start = self.rotation.clamp(self.base, self.end);
+        let (mut at, mut wrapped) = (start, false);
+        let room = ACK_BLOCKS_MAX - fresh.min(ACK_BLOCKS_MAX);
+        for _ in 0..room {
+            let Some(first) = self.received.next_set(at, self.end) else {
+                if wrapped {
+                    break;
+                }
+                (at, wrapped) = (self.base, true);
+                continue;
+            };
+            if wrapped && first >= start {
+                break;
+            }
+            let (first, end) = self.run_at(first);
+            if !push_block(ack, first, end, ACK_BLOCKS_MAX) {
+                break;
+            }
+            at = end;
+        }
+        self.rotation = at;
+    }
+}
+
+/// Adds a block unless it is there already; false if there is no room.
+fn push_block(ack: &mut Ack, first: u64, end: u64, limit: usize) -> bool {
+    let block = AckBlock { first: first as u32, end: end as u32 };
+    if ack.blocks().contains(&block) {
+        return true;
+    }
+    let count = usize::from(ack.block_count);
+    if count >= limit {
+        return false;
+    }
+    ack.blocks[count] = block;
+    ack.block_count += 1;
+    true
+}

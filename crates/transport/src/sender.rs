@@ -1,0 +1,619 @@
+//! The sending half: what to send next, what an acknowledgement means, when to give up waiting.
+
+use srdma_seams::event::RetransmitCause;
+use srdma_seams::{Duration, Event, Now, Observer, PathId, Qpn, TransmitId};
+use srdma_wire::{Ack, Space};
+
+use crate::config::{Config, Planted};
+use crate::congestion::delay_window::DelayWindow;
+use crate::congestion::{Congestion, Sample};
+use crate::loss::rtt::ConnectionRtt;
+use crate::loss::Detector;
+use crate::paths::{Health, PathSet};
+use crate::report::Snapshot;
+use crate::sendspace::{Run, SendSpace, UnitLimit};
+use crate::units::{UnitRecord, Units, NONE};
+use crate::{BogusAck, Failure, Unit};
+
+/// A unit is at most this fraction of the window, so that a small window still covers many paths.
+const UNITS_PER_WINDOW: u64 = 32;
+/// Tail probes before the retransmission time-out is waited for.
+const PROBES_MAX: u8 = 2;
+/// Time after which a refused unit is offered again.
+const REFUSED_WAIT: Duration = Duration::from_micros(100);
+/// Packets that the window holds at least.
+const WINDOW_MIN_PACKETS: u64 = 4;
+
+/// See the module.
+pub(crate) struct Sender {
+    qpn: Qpn,
+    pub(crate) spaces: [SendSpace; 2],
+    units: Units,
+    paths: PathSet,
+    pub(crate) rtt: ConnectionRtt,
+    detector: Detector,
+    congestion: DelayWindow,
+    pub(crate) payload_bytes: Option<u32>,
+    header_bytes: u32,
+    peer_window_packets: u32,
+    peer_free_bytes: u32,
+    newest_acked: Option<u64>,
+    /// Space whose turn it is.
+    turn: usize,
+    paused_until: Option<Now>,
+    refused_at: Option<Now>,
+    /// Last progress, or begin of waiting.
+    progress_at: Now,
+    /// What the retransmission time-out counts from, and how often it fired without progress.
+    rto_from: Now,
+    timeouts: u8,
+    /// Last unit sent or progress made.
+    activity_at: Now,
+    probes: u8,
+    probe_due: bool,
+    loss_deadline: Option<Now>,
+    told_window: u64,
+}
+
+impl Sender {
+    pub(crate) fn new(config: &Config, qpn: Qpn, mut rng: srdma_seams::Rng, now: Now) -> Sender {
+        let first_transmit = u64::from(rng.next_u32());
+        Sender {
+            qpn,
+            spaces: [
+                SendSpace::new(Space::Request, config.first_psn, config.first_msn),
+                SendSpace::new(Space::Response, 0, config.first_msn),
+            ],
+            units: Units::new(first_transmit),
+            paths: PathSet::new(config, rng),
+            rtt: ConnectionRtt::default(),
+            detector: Detector::default(),
+            congestion: DelayWindow::new(config.window_initial_bytes, 1, u64::MAX, config.target_delay),
+            payload_bytes: None,
+            header_bytes: 0,
+            peer_window_packets: 1,
+            peer_free_bytes: 0,
+            newest_acked: None,
+            turn: 0,
+            paused_until: None,
+            refused_at: None,
+            progress_at: now,
+            rto_from: now,
+            timeouts: 0,
+            activity_at: now,
+            probes: 0,
+            probe_due: false,
+            loss_deadline: None,
+            told_window: 0,
+        }
+    }
+
+    /// The handshake is complete.
+    pub(crate) fn connect(
+        &mut self,
+        config: &Config,
+        payload_bytes: u32,
+        header_bytes: u32,
+        window_packets: u32,
+        free_bytes: u32,
+    ) {
+        self.payload_bytes = Some(payload_bytes);
+        self.header_bytes = header_bytes;
+        self.peer_window_packets = window_packets;
+        self.peer_free_bytes = free_bytes;
+        let full = u64::from(payload_bytes + header_bytes + config.packet_overhead_bytes);
+        let (min, max) = (WINDOW_MIN_PACKETS * full, config.window_max_bytes);
+        self.congestion = DelayWindow::new(config.window_initial_bytes, min, max, config.target_delay);
+        for space in &mut self.spaces {
+            space.set_payload(payload_bytes);
+        }
+    }
+
+    fn is_awaiting(&self) -> bool {
+        self.spaces.iter().any(SendSpace::is_awaiting)
+    }
+
+    fn window(&self) -> u64 {
+        self.congestion.window_bytes().min(u64::from(self.peer_free_bytes))
+    }
+
+    pub(crate) fn snapshot(&self, config: &Config) -> Snapshot {
+        Snapshot {
+            inflight_bytes: self.units.inflight_bytes(),
+            window_bytes: self.congestion.window_bytes(),
+            peer_free_bytes: self.peer_free_bytes,
+            rtt: self.rtt.smoothed(),
+            rtt_min: self.rtt.min(),
+            queueing_delay: self.paths.delay(),
+            rto: self.detector.rto(&self.rtt, config),
+            paths_suspected: self.paths.suspected(),
+            messages_waiting: self.spaces.iter().map(SendSpace::message_count).sum(),
+        }
+    }
+
+    pub(crate) fn ack_path(&mut self) -> PathId {
+        self.paths.next_for_ack()
+    }
+
+    // --- sending -----------------------------------------------------------------------------
+
+    pub(crate) fn poll_unit(&mut self, now: Now, config: &Config, obs: &mut impl Observer) -> Option<Unit> {
+        let payload_bytes = self.payload_bytes?;
+        self.end_pause(now);
+        if self.refused_at.is_some_and(|at| now <= at) || !self.units.has_room() {
+            return None;
+        }
+        self.refused_at = None;
+        if self.probe_due {
+            self.probe_due = false;
+            if let Some(unit) = self.send_probe(now, config, obs) {
+                return Some(unit);
+            }
+        }
+        let (space, first, again) = self.choose()?;
+        let packet_cost = self.header_bytes + config.packet_overhead_bytes;
+        let limit = UnitLimit {
+            packets: config.unit_packets_max,
+            wire_bytes: u64::from(config.unit_bytes_max),
+            header_bytes: self.header_bytes,
+            window_bytes: (self.window() / UNITS_PER_WINDOW).max(u64::from(payload_bytes + packet_cost)),
+            packet_cost,
+            window_packets: self.peer_window_packets,
+        };
+        let mut run = self.spaces[space].run_from(first, again, &limit)?;
+        let charge = u64::from(run.payload_bytes) + u64::from(run.packets) * u64::from(packet_cost);
+        let inflight = self.units.inflight_bytes();
+        if inflight > 0 && inflight + charge > self.window() {
+            return None;
+        }
+        let (path, probing) = self.paths.next(now, run.lost_on);
+        if probing {
+            run.cut_to_one();
+        }
+        self.turn = 1 - space;
+        let all = u64::MAX >> (64 - u32::from(run.packets));
+        Some(self.send(now, space, &run, path, all, 0, packet_cost, obs))
+    }
+
+    /// Space and first packet of the next unit, and whether it is sent again: what was lost goes
+    /// first, then new packets; the spaces take turns.
+    fn choose(&mut self) -> Option<(usize, u64, bool)> {
+        let order = [self.turn, 1 - self.turn];
+        for space in order {
+            if let Some(seq) = self.spaces[space].next_lost() {
+                return Some((space, seq, true));
+            }
+        }
+        let window = self.peer_window_packets;
+        order.into_iter().find_map(|space| Some((space, self.spaces[space].next_new(window)?, false)))
+    }
+
+    fn send_probe(&mut self, now: Now, config: &Config, obs: &mut impl Observer) -> Option<Unit> {
+        let (space, seq) =
+            [0, 1].into_iter().filter_map(|s| Some((s, self.spaces[s].probe_candidate()?))).min_by_key(
+                |&(space, seq)| self.spaces[space].is_acked(seq), // rather one that is still unanswered
+            )?;
+        let run = self.spaces[space].probe_run(seq)?;
+        let mut avoid = None;
+        if let Some(low) = self.spaces[space].transmit_of(seq) {
+            let transmit = self.units.extend(low);
+            self.units.settle(transmit, seq);
+            if let Some(record) = self.units.get_mut(transmit) {
+                record.probed |= 1 << (seq - record.first);
+                avoid = Some(record.path);
+            }
+        }
+        let (path, _) = self.paths.next(now, avoid);
+        let acked = self.spaces[space].is_acked(seq);
+        obs.event(now, Event::TailProbe { qpn: self.qpn });
+        let packet_cost = self.header_bytes + config.packet_overhead_bytes;
+        Some(self.send(now, space, &run, path, u64::from(!acked), u64::from(acked), packet_cost, obs))
+    }
+
+    fn send(
+        &mut self,
+        now: Now,
+        space: usize,
+        run: &Run,
+        path: PathId,
+        remaining: u64,
+        probed: u64,
+        packet_cost: u32,
+        obs: &mut impl Observer,
+    ) -> Unit {
+        if !self.is_awaiting() {
+            self.progress_at = now;
+            self.rto_from = now;
+            self.timeouts = 0;
+            self.probes = 0;
+        }
+        self.activity_at = now;
+        let which = if space == 0 { Space::Request } else { Space::Response };
+        let transmit = self.units.push(UnitRecord {
+            space: which,
+            path,
+            first: run.first,
+            packets: run.packets,
+            sent: now,
+            remaining,
+            probed,
+            lost_at: None,
+            reported: false,
+            charge_each: run.each + packet_cost,
+            charge_last: run.last + packet_cost,
+            path_next: NONE,
+        });
+        self.paths.chain(&mut self.units, path, transmit);
+        self.spaces[space].mark_sent(run, transmit);
+        let bytes = run.payload_bytes + u32::from(run.packets) * self.header_bytes;
+        let (qpn, packets) = (self.qpn, run.packets);
+        obs.event(now, Event::UnitSent { qpn, path, packets, bytes, retransmission: run.cause });
+        Unit {
+            space: which,
+            transmit: TransmitId(transmit as u32),
+            path,
+            first: run.first,
+            packets: run.packets,
+            retransmission: run.cause.is_some(),
+        }
+    }
+
+    pub(crate) fn unit_refused(&mut self, now: Now, unit: &Unit, config: &Config, obs: &mut impl Observer) {
+        self.refused_at = Some(now);
+        if config.planted == Some(Planted::LeakRefused) {
+            return;
+        }
+        let transmit = self.units.extend(unit.transmit.0);
+        let (mask, _) = self.units.settle_all(transmit);
+        let space = &mut self.spaces[unit.space as usize];
+        if !unit.retransmission && space.unsend(unit.first, unit.packets) {
+            return;
+        }
+        let mut packets = 0;
+        for position in Positions(mask) {
+            space.mark_lost(unit.first + position, transmit, None, RetransmitCause::Local);
+            packets += 1;
+        }
+        let cause = RetransmitCause::Local;
+        obs.event(now, Event::UnitLost { qpn: self.qpn, path: unit.path, packets, cause });
+    }
+
+    // --- acknowledgements --------------------------------------------------------------------
+
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Now,
+        ack: &Ack,
+        config: &Config,
+        obs: &mut impl Observer,
+    ) -> Result<(), BogusAck> {
+        let space = ack.space as usize;
+        self.spaces[space].check(ack)?;
+        if ack.units().iter().any(|unit| self.units.extend(unit.transmit.0) >= self.units.next()) {
+            return Err(BogusAck);
+        }
+        self.peer_free_bytes = ack.free_bytes;
+        let limited = self.units.inflight_bytes() * 2 >= self.congestion.window_bytes();
+        let skip = usize::from(config.planted == Some(Planted::IgnoreBlock));
+        let blocks = ack.blocks().get(skip..).unwrap_or(&[]);
+        let sent_before = Now(now.0.saturating_sub(self.rtt.min().0));
+        let newly =
+            self.spaces[space].acknowledge(ack, blocks, sent_before, &mut self.units, &mut self.paths);
+        self.newest_acked = self.newest_acked.max(newly.newest);
+        let mut progress = newly.packets > 0 || newly.landed;
+        let mut sample = Sample { acked_bytes: newly.bytes, limited, ..Sample::default() };
+        for report in ack.units() {
+            progress |= self.on_report(now, report, ack.path, config, &mut sample, obs);
+        }
+        if let Some(transmit) = newly.unlost {
+            self.undo(now, transmit, config, obs);
+        }
+        if progress {
+            self.progress(now, config);
+        }
+        sample.delay = self.paths.delay();
+        sample.rtt = self.rtt.smoothed();
+        self.congestion.on_ack(now, &sample);
+        self.detect(now, config, obs);
+        self.forget(now, config);
+        self.tell_window(now, obs);
+        Ok(())
+    }
+
+    /// Something was answered: whatever waited for an answer starts anew.
+    pub(crate) fn progress(&mut self, now: Now, config: &Config) {
+        self.progress_at = now;
+        self.rto_from = now;
+        self.activity_at = now;
+        if config.planted != Some(Planted::KeepBackoff) {
+            self.timeouts = 0;
+        }
+        self.probes = 0;
+        self.probe_due = false;
+    }
+
+    /// One unit as the peer received it. Returns whether that was news.
+    fn on_report(
+        &mut self,
+        now: Now,
+        report: &srdma_wire::AckUnit,
+        ack_path: PathId,
+        config: &Config,
+        sample: &mut Sample,
+        obs: &mut impl Observer,
+    ) -> bool {
+        let transmit = self.units.extend(report.transmit.0);
+        let Some(record) = self.units.get_mut(transmit) else { return false };
+        if record.path != report.path {
+            return false;
+        }
+        let first_report = !core::mem::replace(&mut record.reported, true);
+        record.probed = 0;
+        let record = *record;
+        let packets = report.packets.min(record.packets);
+        let ce = report.ce.min(packets);
+        let trip = now.since(record.sent + Duration::from_micros(u64::from(report.delay_us)));
+        let Some(path) = self.paths.get_mut(record.path) else { return false };
+        path.newest_acked = path.newest_acked.max(Some(transmit));
+        self.newest_acked = self.newest_acked.max(Some(transmit));
+        if first_report {
+            let delay = self.rtt.sample(now, &mut path.rtt, trip);
+            let credited = if config.planted == Some(Planted::EcnToAckPath) { ack_path } else { record.path };
+            let health = self.paths.delivered(credited, packets, ce, delay);
+            self.tell_health(now, credited, health, obs);
+        }
+        sample.packets += u32::from(packets);
+        sample.ce += u32::from(ce);
+        obs.event(now, Event::UnitAcked { qpn: self.qpn, path: record.path, packets, ce, rtt: trip });
+        if record.lost_at.is_some() {
+            self.undo(now, transmit, config, obs);
+        }
+        first_report
+    }
+
+    /// Packets of `transmit` were held lost and arrived after all.
+    fn undo(&mut self, now: Now, transmit: u64, config: &Config, obs: &mut impl Observer) {
+        let Some(record) = self.units.get_mut(transmit) else { return };
+        if record.lost_at.take().is_none() || config.planted == Some(Planted::NoUndo) {
+            return;
+        }
+        let path = record.path;
+        self.detector.undone();
+        self.congestion.undo(now);
+        obs.event(now, Event::LossUndone { qpn: self.qpn, path });
+        let health = self.paths.answered(path);
+        self.tell_health(now, path, health, obs);
+    }
+
+    // --- loss --------------------------------------------------------------------------------
+
+    /// Finds what is lost by now, and when to look again.
+    fn detect(&mut self, now: Now, config: &Config, obs: &mut impl Observer) {
+        self.loss_deadline = None;
+        for index in 0..config.paths {
+            self.detect_by_path_order(now, PathId(index), obs);
+        }
+        self.detect_by_age(now, config, obs);
+    }
+
+    fn detect_by_path_order(&mut self, now: Now, id: PathId, obs: &mut impl Observer) {
+        while let Some(path) = self.paths.get_mut(id) {
+            let head = path.head;
+            let Some(record) = self.units.get(head) else {
+                path.head = NONE;
+                return;
+            };
+            if !record.is_live() {
+                path.head = record.path_next;
+                continue;
+            }
+            if path.newest_acked < Some(head) {
+                return;
+            }
+            let deadline = self.detector.path_order_deadline(record, &path.rtt, &self.rtt);
+            if now < deadline {
+                self.look_again(deadline);
+                return;
+            }
+            self.declare_lost(now, head, RetransmitCause::PathOrder, obs);
+        }
+    }
+
+    fn detect_by_age(&mut self, now: Now, config: &Config, obs: &mut impl Observer) {
+        let Some(newest) = self.newest_acked else { return };
+        let mut from = 0;
+        while let Some(transmit) = self.units.next_live(from).filter(|&transmit| transmit < newest) {
+            from = transmit + 1;
+            let Some(record) = self.units.get(transmit) else { return };
+            let Some(path) = self.paths.get(record.path) else { return };
+            let deadline = self.detector.age_deadline(record, &path.rtt, &self.rtt, config);
+            if now >= deadline {
+                self.declare_lost(now, transmit, RetransmitCause::Age, obs);
+                continue;
+            }
+            let measured = path.rtt.latest.is_some();
+            self.look_again(deadline);
+            if measured {
+                // Later ones were sent later, and none has a shorter time than a measured path.
+                return;
+            }
+        }
+    }
+
+    fn look_again(&mut self, deadline: Now) {
+        self.loss_deadline = Some(self.loss_deadline.map_or(deadline, |at| at.min(deadline)));
+    }
+
+    fn declare_lost(&mut self, now: Now, transmit: u64, cause: RetransmitCause, obs: &mut impl Observer) {
+        let Some(record) = self.units.get_mut(transmit) else { return };
+        record.lost_at = Some(now);
+        let record = *record;
+        let (mask, _) = self.units.settle_all(transmit);
+        for position in Positions(mask) {
+            let seq = record.first + position;
+            self.spaces[record.space as usize].mark_lost(seq, transmit, Some(record.path), cause);
+        }
+        let packets = mask.count_ones() as u8;
+        let all = u64::MAX >> (64 - u32::from(record.packets));
+        if packets > 0 {
+            obs.event(now, Event::UnitLost { qpn: self.qpn, path: record.path, packets, cause });
+            if cause != RetransmitCause::Rto {
+                self.congestion.on_loss(now, u32::from(packets));
+                self.detector.lost();
+            }
+        }
+        if !record.reported && (mask | record.probed) == all {
+            // Silence of everything says nothing about one path.
+            let silence = self.newest_acked.is_none_or(|newest| newest < transmit);
+            let health = self.paths.lost(now, record.path, silence);
+            self.tell_health(now, record.path, health, obs);
+        }
+    }
+
+    fn tell_health(&self, now: Now, path: PathId, health: Health, obs: &mut impl Observer) {
+        match health {
+            Health::Same => {}
+            Health::Suspected => obs.event(now, Event::PathSuspected { qpn: self.qpn, path }),
+            Health::Restored => obs.event(now, Event::PathRestored { qpn: self.qpn, path }),
+        }
+    }
+
+    fn tell_window(&mut self, now: Now, obs: &mut impl Observer) {
+        let bytes = self.congestion.window_bytes();
+        if bytes.abs_diff(self.told_window) > self.told_window / 16 {
+            self.told_window = bytes;
+            obs.event(now, Event::Window { qpn: self.qpn, bytes });
+        }
+    }
+
+    /// Drops records that no late report can need any more.
+    fn forget(&mut self, now: Now, config: &Config) {
+        let keep = self.detector.rto(&self.rtt, config) * 4;
+        let lost_before = Now(now.0.saturating_sub(keep.0));
+        while let Some((transmit, record)) = self.units.oldest_forgettable(lost_before) {
+            self.paths.unchain(record.path, transmit, record.path_next);
+            self.units.forget_oldest();
+        }
+    }
+
+    // --- receiver not ready ------------------------------------------------------------------
+
+    pub(crate) fn pause(&mut self, now: Now, msn: u32, wait: Duration, config: &Config) -> bool {
+        if !self.spaces[0].hold(msn, &mut self.units) {
+            return false;
+        }
+        self.paused_until = self.paused_until.max(Some(now + wait));
+        self.progress(now, config);
+        true
+    }
+
+    fn end_pause(&mut self, now: Now) {
+        if self.paused_until.is_some_and(|until| now >= until) {
+            self.paused_until = None;
+            self.spaces[0].hold_from = u64::MAX;
+            self.progress_at = now;
+            self.rto_from = now;
+            self.activity_at = now;
+        }
+    }
+
+    // --- time --------------------------------------------------------------------------------
+
+    fn rto_at(&self, config: &Config) -> Now {
+        let rto = self.detector.rto(&self.rtt, config);
+        let mut longest = config.rto_max;
+        if config.ack_timeout > Duration::ZERO {
+            // Enough time-outs must fit into the documented time to failure.
+            longest = longest.min(config.ack_timeout);
+        }
+        self.rto_from + (rto * (1 << self.timeouts.min(16))).min(longest.max(rto))
+    }
+
+    fn probe_at(&self) -> Option<Now> {
+        let allowed = self.probes < PROBES_MAX && self.timeouts == 0 && !self.probe_due;
+        allowed.then(|| self.activity_at + self.detector.probe_timeout(&self.rtt))
+    }
+
+    /// When the connection fails unless something is answered.
+    fn failure_at(&self, config: &Config) -> Option<Now> {
+        let enough = u32::from(self.timeouts) > u32::from(config.retry_count);
+        let patience = config.ack_timeout.max(config.rto_min) * (u64::from(config.retry_count) + 1);
+        (enough && config.ack_timeout > Duration::ZERO).then(|| self.progress_at + patience)
+    }
+
+    pub(crate) fn next_timeout(&self, config: &Config) -> Option<Now> {
+        self.payload_bytes?;
+        let mut next = Now(u64::MAX);
+        let mut at = |time: Option<Now>| next = next.min(time.unwrap_or(next));
+        at(self.paused_until);
+        at(self.refused_at.map(|refused| refused + REFUSED_WAIT));
+        if self.is_awaiting() {
+            at(self.loss_deadline);
+            at(Some(self.rto_at(config)));
+            at(self.probe_at());
+            at(self.failure_at(config));
+        }
+        (next.0 != u64::MAX).then_some(next)
+    }
+
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Now,
+        config: &Config,
+        obs: &mut impl Observer,
+    ) -> Result<(), Failure> {
+        if self.payload_bytes.is_none() {
+            return Ok(());
+        }
+        self.end_pause(now);
+        if self.refused_at.is_some_and(|at| now >= at + REFUSED_WAIT) {
+            self.refused_at = None;
+        }
+        if !self.is_awaiting() {
+            return Ok(());
+        }
+        if self.loss_deadline.is_some_and(|at| now >= at) {
+            self.detect(now, config, obs);
+        }
+        if now >= self.rto_at(config) {
+            self.time_out(now, obs);
+        } else if self.probe_at().is_some_and(|at| now >= at) {
+            self.probes += 1;
+            self.probe_due = true;
+        }
+        self.tell_window(now, obs);
+        match self.failure_at(config) {
+            Some(at) if now >= at => Err(Failure::NoAnswer),
+            _ => Ok(()),
+        }
+    }
+
+    fn time_out(&mut self, now: Now, obs: &mut impl Observer) {
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.rto_from = now;
+        self.refused_at = None;
+        obs.event(now, Event::Rto { qpn: self.qpn, attempt: self.timeouts });
+        // With everything acknowledged, only the news that it has landed is missing: ask for it.
+        self.probe_due = self.units.oldest_live().is_none();
+        let end = self.units.next();
+        while let Some(transmit) = self.units.oldest_live().filter(|&transmit| transmit < end) {
+            self.declare_lost(now, transmit, RetransmitCause::Rto, obs);
+        }
+        self.congestion.on_timeout(now);
+    }
+}
+
+/// Positions of the ones in a mask.
+struct Positions(u64);
+
+impl Iterator for Positions {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        (self.0 != 0).then(|| {
+            let position = self.0.trailing_zeros();
+            self.0 &= self.0 - 1;
+            u64::from(position)
+        })
+    }
+}

@@ -1,0 +1,484 @@
+//! One numbering of the sending side: messages become packet numbers, each packet has a state.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use srdma_seams::event::RetransmitCause;
+use srdma_seams::{ids, Now, PathId};
+use srdma_wire::{Ack, AckBlock, Space};
+
+use crate::bitmap::SeqBits;
+use crate::paths::PathSet;
+use crate::units::Units;
+use crate::{BogusAck, Fragment};
+
+/// A submitted message.
+#[derive(Clone, Copy, Debug)]
+struct MessageRecord {
+    /// First packet number; meaningless before the payload size is known.
+    first: u64,
+    packets: u32,
+    length: u32,
+    token: u64,
+}
+
+/// A packet that was sent: its last transmission, and how the one before was lost, if one was.
+#[derive(Clone, Copy, Debug)]
+struct PacketRecord {
+    transmit: u32,
+    lost_on: PathId,
+    cause: RetransmitCause,
+}
+
+const UNSENT: PacketRecord = PacketRecord { transmit: 0, lost_on: NO_PATH, cause: RetransmitCause::Local };
+const NO_PATH: PathId = PathId(u16::MAX);
+
+/// How much may travel together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnitLimit {
+    pub(crate) packets: u8,
+    /// Bytes on the wire, headers included, and bytes of one header.
+    pub(crate) wire_bytes: u64,
+    pub(crate) header_bytes: u32,
+    /// Bytes of the congestion window, and what a packet costs there beyond its payload.
+    pub(crate) window_bytes: u64,
+    pub(crate) packet_cost: u32,
+    /// Packets that the receiver's window holds.
+    pub(crate) window_packets: u32,
+}
+
+/// Packets chosen to travel together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) first: u64,
+    pub(crate) packets: u8,
+    /// Payload bytes of all packets.
+    pub(crate) payload_bytes: u32,
+    /// Payload bytes of each packet but the last, and of the last.
+    pub(crate) each: u32,
+    pub(crate) last: u32,
+    /// Path that lost the first packet before.
+    pub(crate) lost_on: Option<PathId>,
+    /// Why the packets are sent again, if they are.
+    pub(crate) cause: Option<RetransmitCause>,
+}
+
+impl Run {
+    pub(crate) fn end(&self) -> u64 {
+        self.first + u64::from(self.packets)
+    }
+
+    /// Only its first packet.
+    pub(crate) fn cut_to_one(&mut self) {
+        self.packets = 1;
+        self.payload_bytes = self.each;
+        self.last = self.each;
+    }
+}
+
+/// What an acknowledgement changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Newly {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// Newest transmission of which a packet was acknowledged, and whether there is one.
+    pub(crate) newest: Option<u64>,
+    /// A transmission held lost whose packet was acknowledged before it was sent again.
+    pub(crate) unlost: Option<u64>,
+    pub(crate) landed: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct SendSpace {
+    space: Space,
+    messages: VecDeque<MessageRecord>,
+    /// Message number of `messages[0]`.
+    first_msn: u64,
+    peer_landed: u64,
+    payload_bytes: Option<u32>,
+    /// Every packet before this one is acknowledged.
+    base: u64,
+    /// Next packet never sent.
+    next: u64,
+    /// One past the last packet that has a number.
+    end: u64,
+    packets: Vec<PacketRecord>,
+    acked: SeqBits,
+    lost: SeqBits,
+    lost_count: u64,
+    /// No lost packet lies before this one.
+    lost_from: u64,
+    /// While paused, packets from this one on stay here.
+    pub(crate) hold_from: u64,
+}
+
+impl SendSpace {
+    pub(crate) fn new(space: Space, first_psn: u64, first_msn: u64) -> SendSpace {
+        SendSpace {
+            space,
+            messages: VecDeque::new(),
+            first_msn,
+            peer_landed: first_msn,
+            payload_bytes: None,
+            base: first_psn,
+            next: first_psn,
+            end: first_psn,
+            packets: vec![UNSENT; 64],
+            acked: SeqBits::new(),
+            lost: SeqBits::new(),
+            lost_count: 0,
+            lost_from: first_psn,
+            hold_from: u64::MAX,
+        }
+    }
+
+    /// The payload size is known now: messages get their packet numbers.
+    pub(crate) fn set_payload(&mut self, bytes: u32) {
+        self.payload_bytes = Some(bytes);
+        let mut end = self.end;
+        for message in &mut self.messages {
+            message.first = end;
+            message.packets = packets_of(message.length, bytes);
+            end += u64::from(message.packets);
+        }
+        self.end = end;
+    }
+
+    pub(crate) fn submit(&mut self, length: u32, token: u64) -> u64 {
+        let packets = self.payload_bytes.map_or(0, |bytes| packets_of(length, bytes));
+        self.messages.push_back(MessageRecord { first: self.end, packets, length, token });
+        self.end += u64::from(packets);
+        self.first_msn + self.messages.len() as u64 - 1
+    }
+
+    pub(crate) fn peer_landed(&self) -> u64 {
+        self.peer_landed
+    }
+
+    /// Whether something that was sent, and is not paused, is not finished.
+    pub(crate) fn is_awaiting(&self) -> bool {
+        let sent_end = self.next.min(self.hold_from);
+        self.payload_bytes.is_some() && self.messages.front().is_some_and(|m| m.first < sent_end)
+    }
+
+    /// Packets held lost that may be sent again now.
+    pub(crate) fn next_lost(&mut self) -> Option<u64> {
+        if self.lost_count == 0 {
+            return None;
+        }
+        let from = self.lost_from.max(self.base);
+        let found = self.lost.next_set(from, self.next);
+        self.lost_from = found.unwrap_or(self.next);
+        found.filter(|&seq| seq < self.hold_from)
+    }
+
+    /// Next packet never sent, if the receiver's window of `window_packets` has room for it.
+    pub(crate) fn next_new(&self, window_packets: u32) -> Option<u64> {
+        let limit = self.end.min(self.hold_from).min(self.base + u64::from(window_packets));
+        (self.next < limit).then_some(self.next)
+    }
+
+    /// The last packet sent that is not acknowledged, else the last one of the last sent message
+    /// that the peer does not report as landed. What a probe would repeat.
+    pub(crate) fn probe_candidate(&self) -> Option<u64> {
+        if !self.is_awaiting() {
+            return None;
+        }
+        let end = self.next.min(self.hold_from);
+        let unacked = (self.base..end).rev().find(|&seq| !self.acked.get(seq));
+        unacked.or(end.checked_sub(1)).filter(|&seq| self.message_at(seq).is_some())
+    }
+
+    /// Chooses packets from `first` on that travel together: all of one size, the last may be
+    /// shorter (one segment size per burst).
+    pub(crate) fn run_from(&self, first: u64, again: bool, limit: &UnitLimit) -> Option<Run> {
+        let window_end = if again { self.next } else { self.base + u64::from(limit.window_packets) };
+        let end = window_end.min(self.end).min(self.hold_from);
+        let mut index = self.message_index(first)?;
+        let mut run =
+            Run { first, packets: 0, payload_bytes: 0, each: 0, last: 0, lost_on: None, cause: None };
+        if again {
+            let packet = self.packet(first);
+            run.cause = Some(packet.cause);
+            run.lost_on = (packet.lost_on != NO_PATH).then_some(packet.lost_on);
+        }
+        let mut seq = first;
+        while seq < end && run.packets < limit.packets && (!again || self.lost.get(seq)) {
+            let message = self.messages.get(index)?;
+            let length = self.fragment_length(message, seq);
+            let (payload, count) = (u64::from(run.payload_bytes + length), u64::from(run.packets) + 1);
+            let too_much = payload + count * u64::from(limit.header_bytes) > limit.wire_bytes
+                || payload + count * u64::from(limit.packet_cost) > limit.window_bytes;
+            if run.packets > 0 && (length > run.each || too_much) {
+                break;
+            }
+            if run.packets == 0 {
+                run.each = length;
+            }
+            run.last = length;
+            run.packets += 1;
+            run.payload_bytes += length;
+            seq += 1;
+            if seq == message.first + u64::from(message.packets) {
+                index += 1;
+            }
+            if length < run.each {
+                break;
+            }
+        }
+        (run.packets > 0).then_some(run)
+    }
+
+    /// One packet, sent before, whatever its state: what a probe carries.
+    pub(crate) fn probe_run(&self, seq: u64) -> Option<Run> {
+        let length = self.fragment_length(self.message_at(seq)?, seq);
+        let cause = Some(RetransmitCause::TailProbe);
+        Some(Run {
+            first: seq,
+            packets: 1,
+            payload_bytes: length,
+            each: length,
+            last: length,
+            lost_on: None,
+            cause,
+        })
+    }
+
+    /// Whether packet `seq` is acknowledged.
+    pub(crate) fn is_acked(&self, seq: u64) -> bool {
+        seq < self.base || (seq < self.next && self.acked.get(seq))
+    }
+
+    /// The packets of `run` are in flight as `transmit`.
+    pub(crate) fn mark_sent(&mut self, run: &Run, transmit: u64) {
+        let end = run.end();
+        if run.cause.is_none() {
+            self.grow(end);
+            self.next = end;
+        }
+        for seq in run.first.max(self.base)..end {
+            if self.lost.clear(seq) {
+                self.lost_count -= 1;
+            }
+            let slot = self.slot(seq);
+            if run.cause.is_none() {
+                self.packets[slot] = UNSENT;
+            }
+            self.packets[slot].transmit = transmit as u32;
+        }
+    }
+
+    /// The newest packets, sent for the first time as a unit, did not leave after all. False if
+    /// others were sent since.
+    pub(crate) fn unsend(&mut self, first: u64, packets: u8) -> bool {
+        let newest = first + u64::from(packets) == self.next && first >= self.base;
+        if newest {
+            self.lost_count -= (first..self.next).filter(|&seq| self.lost.clear(seq)).count() as u64;
+            self.next = first;
+        }
+        newest
+    }
+
+    /// Messages not finished.
+    pub(crate) fn message_count(&self) -> u64 {
+        self.messages.len() as u64
+    }
+
+    /// Packet `seq`, last sent as `transmit`, has to be sent again, if possible not on `lost_on`.
+    pub(crate) fn mark_lost(
+        &mut self,
+        seq: u64,
+        transmit: u64,
+        lost_on: Option<PathId>,
+        cause: RetransmitCause,
+    ) {
+        let current = seq >= self.base && seq < self.next && !self.acked.get(seq);
+        if !current || self.packet(seq).transmit != transmit as u32 {
+            return;
+        }
+        let slot = self.slot(seq);
+        self.packets[slot].cause = cause;
+        self.packets[slot].lost_on = lost_on.unwrap_or(NO_PATH);
+        if self.lost.set(seq) {
+            self.lost_count += 1;
+            self.lost_from = self.lost_from.min(seq);
+        }
+    }
+
+    /// Transmission that `seq` last travelled in, if it is neither acknowledged nor held lost.
+    pub(crate) fn transmit_of(&self, seq: u64) -> Option<u32> {
+        let sent = seq >= self.base && seq < self.next;
+        (sent && !self.acked.get(seq) && !self.lost.get(seq)).then(|| self.packet(seq).transmit)
+    }
+
+    /// Whether `ack` can be true.
+    pub(crate) fn check(&self, ack: &Ack) -> Result<(), BogusAck> {
+        if ids::extend(self.base, ack.cumulative) > self.next {
+            return Err(BogusAck);
+        }
+        let submitted_end = self.first_msn + self.messages.len() as u64;
+        if ids::extend(self.peer_landed, ack.landed) > submitted_end {
+            return Err(BogusAck);
+        }
+        for block in ack.blocks() {
+            let (first, end) = (ids::extend(self.base, block.first), ids::extend(self.base, block.end));
+            if first > end || end > self.next {
+                return Err(BogusAck);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what `ack` (already checked) says about packets and messages. A transmission
+    /// that left after `sent_before` cannot be the one that was acknowledged.
+    pub(crate) fn acknowledge(
+        &mut self,
+        ack: &Ack,
+        blocks: &[AckBlock],
+        sent_before: Now,
+        units: &mut Units,
+        paths: &mut PathSet,
+    ) -> Newly {
+        let mut newly = Newly::default();
+        let cumulative = ids::extend(self.base, ack.cumulative);
+        if cumulative > self.base {
+            self.acknowledge_range(self.base, cumulative, sent_before, units, paths, &mut newly);
+            self.acked.clear_range(self.base, cumulative);
+            self.base = cumulative;
+        }
+        for block in blocks {
+            let (first, end) = (ids::extend(self.base, block.first), ids::extend(self.base, block.end));
+            self.acknowledge_range(first.max(self.base), end, sent_before, units, paths, &mut newly);
+        }
+        self.retire(ids::extend(self.peer_landed, ack.landed), &mut newly);
+        newly
+    }
+
+    fn acknowledge_range(
+        &mut self,
+        from: u64,
+        end: u64,
+        sent_before: Now,
+        units: &mut Units,
+        paths: &mut PathSet,
+        newly: &mut Newly,
+    ) {
+        let mut seq = self.acked.next_clear(from, end.max(from));
+        let mut noted = None;
+        while seq < end {
+            self.acked.set(seq);
+            newly.packets += 1;
+            let transmit = units.extend(self.packet(seq).transmit);
+            if self.lost.clear(seq) {
+                self.lost_count -= 1;
+                newly.unlost = Some(transmit);
+            } else {
+                newly.bytes += units.settle(transmit, seq);
+                if noted != Some(transmit) && units.get(transmit).is_some_and(|u| u.sent <= sent_before) {
+                    noted = Some(transmit);
+                    newly.newest = newly.newest.max(noted);
+                    paths.note_acked(units, transmit);
+                }
+            }
+            seq = self.acked.next_clear(seq + 1, end);
+        }
+    }
+
+    /// Forgets messages that are finished. The peer cannot have landed what it has not received,
+    /// so its word counts only as far as everything is acknowledged.
+    fn retire(&mut self, landed: u64, newly: &mut Newly) {
+        while let Some(message) = self.messages.front() {
+            let received =
+                self.payload_bytes.is_some() && message.first + u64::from(message.packets) <= self.base;
+            if !received || (self.space == Space::Request && self.first_msn >= landed) {
+                break;
+            }
+            self.messages.pop_front();
+            self.first_msn += 1;
+        }
+        if self.first_msn > self.peer_landed {
+            self.peer_landed = self.first_msn;
+            newly.landed = true;
+        }
+    }
+
+    /// Keeps everything of message `msn` (low 32 bits) and later from being sent, and takes back
+    /// what is in flight. Returns false if the message is not outstanding.
+    pub(crate) fn hold(&mut self, msn: u32, units: &mut Units) -> bool {
+        let msn = ids::extend(self.first_msn, msn);
+        let Some(index) = msn.checked_sub(self.first_msn) else { return false };
+        let Some(message) = self.messages.get(index as usize) else { return false };
+        if self.payload_bytes.is_none() || message.first >= self.next {
+            return false;
+        }
+        self.hold_from = self.hold_from.min(message.first);
+        for seq in self.hold_from.max(self.base)..self.next {
+            if let Some(low) = self.transmit_of(seq) {
+                let transmit = units.extend(low);
+                units.settle(transmit, seq);
+                self.mark_lost(seq, transmit, None, RetransmitCause::Rnr);
+            }
+        }
+        true
+    }
+
+    /// What packet number `seq` stands for.
+    pub(crate) fn fragment(&self, seq: u64) -> Option<Fragment> {
+        let index = self.message_index(seq)?;
+        let message = self.messages.get(index)?;
+        let offset = (seq - message.first) as u32 * self.payload_bytes?;
+        Some(Fragment {
+            seq,
+            msn: self.first_msn + index as u64,
+            token: message.token,
+            message_length: message.length,
+            offset,
+            length: self.fragment_length(message, seq),
+        })
+    }
+
+    fn fragment_length(&self, message: &MessageRecord, seq: u64) -> u32 {
+        let payload = self.payload_bytes.unwrap_or(0);
+        let offset = (seq - message.first) as u32 * payload;
+        payload.min(message.length - offset)
+    }
+
+    fn message_at(&self, seq: u64) -> Option<&MessageRecord> {
+        self.messages.get(self.message_index(seq)?)
+    }
+
+    fn message_index(&self, seq: u64) -> Option<usize> {
+        self.payload_bytes?;
+        if seq >= self.end {
+            return None;
+        }
+        self.messages.partition_point(|message| message.first <= seq).checked_sub(1)
+    }
+
+    fn slot(&self, seq: u64) -> usize {
+        seq as usize & (self.packets.len() - 1)
+    }
+
+    fn packet(&self, seq: u64) -> PacketRecord {
+        self.packets[self.slot(seq)]
+    }
+
+    fn grow(&mut self, end: u64) {
+        self.acked.ensure(self.base, self.next, end);
+        self.lost.ensure(self.base, self.next, end);
+        if end - self.base > self.packets.len() as u64 {
+            let capacity = (end - self.base).next_power_of_two() as usize;
+            let mut grown = vec![UNSENT; capacity];
+            for seq in self.base..self.next {
+                grown[seq as usize & (capacity - 1)] = self.packet(seq);
+            }
+            self.packets = grown;
+        }
+    }
+}
+
+fn packets_of(length: u32, payload_bytes: u32) -> u32 {
+    length.div_ceil(payload_bytes).max(1)
+}
