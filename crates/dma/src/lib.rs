@@ -8,9 +8,11 @@
 //! This room must not know keys, queue pairs or packets: it is handed addresses that somebody else has
 //! checked. Read [`own`] first.
 
-pub mod fork;
+mod fork;
 pub mod holds;
 pub mod own;
+mod pipe;
+mod staging;
 
 pub use holds::Holds;
 pub use own::{Fault, OwnMemory, Transfer};

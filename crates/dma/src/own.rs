@@ -1,20 +1,18 @@
 //! Memory of this very process, reached through the kernel.
 //!
-//! `process_vm_readv` and `process_vm_writev` (process_vm_readv(2)) on our own pid copy between two lists of slices in one system
-//! call and stop where memory is missing or protected. Where a sandbox forbids them, a pipe does the
-//! same in smaller steps: writing it from our buffer and reading it into the target.
-
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd};
+//! Bytes are first copied into a piece of staging memory, which is also an anonymous file, and then read
+//! from that file into the program's memory with one `preadv` per 64 KiB ([`crate::staging`]). That is
+//! faster than `process_vm_writev`, which pins every page it touches (64 bytes: 0.3 against 0.9 µs), and
+//! sandboxes allow it. Where they do not, a pipe does the same in smaller steps ([`crate::pipe`]).
 
 use crate::fork::OwnPid;
+use crate::pipe::Pipe;
+use crate::staging::{Moved, Staging, STAGING_BYTES};
 
-/// Slices per call and side (UIO_MAXIOV).
-const SLICES_MAX: usize = 1024;
-/// Bytes through the pipe per step: what an unprivileged pipe holds by default is 64 KiB (pipe(7)), but
-/// may be a page where a user has many pipes.
-const PIPE_STEP_BYTES: usize = 4096;
+/// Slices per call (UIO_MAXIOV, readv(2)), less one for a tail that is split off.
+const SLICES_MAX: usize = 1023;
+/// Bytes of a word, which a poller may read at once.
+const WORD_BYTES: usize = 8;
 
 /// One copy between a buffer of ours, which is there, and memory of the program, which may not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +23,32 @@ pub struct Transfer {
     pub theirs: u64,
     /// Bytes.
     pub length: usize,
+    /// Its last bytes may be polled: they appear after everything before them in the batch. The last
+    /// transfer of a batch is always treated so.
+    pub ordered: bool,
 }
 
 impl Transfer {
     /// From these bytes to the program's memory, for [`OwnMemory::write`].
     pub fn out(ours: &[u8], theirs: u64) -> Transfer {
-        Transfer { ours: ours.as_ptr() as usize, theirs, length: ours.len() }
+        Transfer { ours: ours.as_ptr() as usize, theirs, length: ours.len(), ordered: false }
     }
 
     /// From the program's memory to these bytes, for [`OwnMemory::read`].
     pub fn back(ours: &mut [u8], theirs: u64) -> Transfer {
-        Transfer { ours: ours.as_mut_ptr() as usize, theirs, length: ours.len() }
+        Transfer { ours: ours.as_mut_ptr() as usize, theirs, length: ours.len(), ordered: false }
+    }
+
+    /// See [`Transfer::ordered`].
+    pub fn ordered(self) -> Transfer {
+        Transfer { ordered: true, ..self }
+    }
+
+    /// Where the program's byte number `offset` lies, if the rest from there fits the address space.
+    fn theirs_at(&self, offset: usize) -> Option<usize> {
+        let start = usize::try_from(self.theirs).ok()?;
+        start.checked_add(self.length)?;
+        Some(start + offset)
     }
 }
 
@@ -55,13 +68,33 @@ enum Way {
     FromTheirs,
 }
 
+/// How far a batch has come.
+#[derive(Clone, Copy)]
+struct Position {
+    /// The transfer that the next byte belongs to.
+    index: usize,
+    /// Bytes of it that are done.
+    offset: usize,
+}
+
+impl Position {
+    /// Steps over transfers that are complete; the one to go on with, if any.
+    fn settle<'a>(&mut self, batch: &'a [Transfer]) -> Option<&'a Transfer> {
+        while self.offset == batch.get(self.index)?.length {
+            *self = Position { index: self.index + 1, offset: 0 };
+        }
+        batch.get(self.index)
+    }
+}
+
 /// Moves bytes within this process and never faults.
 pub struct OwnMemory {
     pid: OwnPid,
-    ours: Slices,
-    theirs: Slices,
-    /// Set once the direct calls were refused.
+    staging: Option<Staging>,
     pipe: Option<Pipe>,
+    /// No staging memory can be had, or must be used.
+    piped: bool,
+    theirs: Slices,
 }
 
 /// A reused list of slices for the kernel.
@@ -72,32 +105,24 @@ unsafe impl Send for Slices {}
 // SAFETY: a shared reference gives no access to them.
 unsafe impl Sync for Slices {}
 
-struct Pipe {
-    /// Who opened it: a child after fork must not mix its bytes with its parent's.
-    pid: libc::pid_t,
-    read_end: File,
-    write_end: File,
-}
-
 impl OwnMemory {
-    /// A mover for this process; allocates nothing that grows with what it moves.
+    /// A mover for this process. It opens what it needs when first used.
     ///
     /// # Safety
     /// Whoever holds it can change any byte of the process. The caller promises to hand it only
     /// addresses that the program has itself offered for such changes (registered memory), and buffers
-    /// of its own that live through the call and, for [`OwnMemory::read`], are borrowed by nobody.
+    /// of its own that live through the call and, for [`OwnMemory::read`], are borrowed by nobody else.
     pub unsafe fn new() -> OwnMemory {
-        OwnMemory { pid: OwnPid::new(), ours: Slices(Vec::new()), theirs: Slices(Vec::new()), pipe: None }
+        OwnMemory { pid: OwnPid::new(), staging: None, pipe: None, piped: false, theirs: Slices(Vec::new()) }
     }
 
-    /// Uses the pipe from now on, as in a sandbox that forbids the direct calls.
-    pub fn forbid_direct(&mut self) -> io::Result<()> {
-        self.pipe = Some(Pipe::open(self.pid.get())?);
-        Ok(())
+    /// Uses the pipe from now on, as in a sandbox that forbids anonymous files.
+    pub fn use_pipe(&mut self) {
+        self.piped = true;
     }
 
-    /// Copies `ours` to `theirs`, in order. Adjoining targets are joined; one system call per 1024
-    /// transfers.
+    /// Copies `ours` to `theirs`, in order. Adjoining targets are joined, and one system call takes up to
+    /// 64 KiB.
     pub fn write(&mut self, batch: &[Transfer]) -> Result<(), Fault> {
         self.transfer(batch, Way::ToTheirs)
     }
@@ -107,16 +132,16 @@ impl OwnMemory {
         self.transfer(batch, Way::FromTheirs)
     }
 
-    /// Replaces the 8 bytes at `address` by what `operation` makes of them (`None` leaves them alone);
-    /// answers the value before. The memory must be writable either way. Atomic against other calls that
-    /// the caller serialises with this one, not against the program's own instructions
-    /// (`IBV_ATOMIC_HCA`).
+    /// Replaces the 8 bytes at `address` (a multiple of 8) by what `operation` makes of them (`None`
+    /// leaves them alone); answers the value before. The memory must be writable either way. Atomic
+    /// against other calls that the caller serialises with this one, not against the program's own
+    /// instructions (`IBV_ATOMIC_HCA`).
     pub fn atomic_u64(
         &mut self,
         address: u64,
         operation: impl FnOnce(u64) -> Option<u64>,
     ) -> Result<u64, Fault> {
-        let mut bytes = [0; 8];
+        let mut bytes = [0; WORD_BYTES];
         self.read(&[Transfer::back(&mut bytes, address)])?;
         let before = u64::from_ne_bytes(bytes);
         match operation(before) {
@@ -128,103 +153,124 @@ impl OwnMemory {
     }
 
     fn transfer(&mut self, batch: &[Transfer], way: Way) -> Result<(), Fault> {
-        // Where the next byte comes from: transfer number, and bytes of it that are done.
-        let (mut index, mut offset) = (0, 0);
-        loop {
-            while index < batch.len() && offset == batch[index].length {
-                (index, offset) = (index + 1, 0);
+        let mut at = Position { index: 0, offset: 0 };
+        while let Some(transfer) = at.settle(batch) {
+            let fault = Fault { index: at.index };
+            let piped = self.piped || !self.open_staging();
+            let mut moved = match (piped, way) {
+                (true, _) => self.step(transfer, at.offset, way),
+                (false, Way::ToTheirs) => self.pour(batch, at),
+                (false, Way::FromTheirs) => self.draw(batch, at),
             }
-            if index == batch.len() {
-                return Ok(());
-            }
-            let moved = match self.pipe {
-                Some(_) => self.step_through_pipe(batch[index], offset, way),
-                None => self.step(&batch[index..], offset, way),
-            };
-            let mut moved = moved.ok_or(Fault { index })?;
-            while moved > 0 {
-                let step = moved.min(batch[index].length - offset);
-                (moved, offset) = (moved - step, offset + step);
-                if offset == batch[index].length {
-                    (index, offset) = (index + 1, 0);
-                }
+            .ok_or(fault)?;
+            while let Some(transfer) = at.settle(batch).filter(|_| moved > 0) {
+                let step = moved.min(transfer.length - at.offset);
+                at.offset += step;
+                moved -= step;
             }
         }
+        Ok(())
     }
 
-    /// One system call for as many of `batch` as it takes, the first from byte `offset` on. Bytes moved:
-    /// more than 0, or `None` if the first byte could not be.
-    fn step(&mut self, batch: &[Transfer], offset: usize, way: Way) -> Option<usize> {
-        self.list(batch, offset)?;
-        let (ours, theirs) = (&self.ours.0, &self.theirs.0);
-        let (pid, our_count, their_count) = (self.pid.get(), ours.len() as _, theirs.len() as _);
-        loop {
-            // SAFETY: both lists live through the call and describe at most SLICES_MAX slices; whether
-            // memory is there is for the kernel to find out, and what may be changed is the promise made
-            // to `new`.
-            let moved = unsafe {
-                match way {
-                    Way::ToTheirs => libc::process_vm_writev(
-                        pid,
-                        ours.as_ptr(),
-                        our_count,
-                        theirs.as_ptr(),
-                        their_count,
-                        0,
-                    ),
-                    Way::FromTheirs => {
-                        libc::process_vm_readv(pid, ours.as_ptr(), our_count, theirs.as_ptr(), their_count, 0)
-                    }
-                }
-            };
-            if moved > 0 {
-                return Some(moved as usize);
-            }
-            match io::Error::last_os_error().raw_os_error() {
-                _ if moved == 0 => return None,
-                Some(libc::EINTR) => {}
-                Some(libc::EPERM | libc::ENOSYS | libc::EACCES) => {
-                    self.pipe = Some(Pipe::open(pid).ok()?);
-                    return self.step_through_pipe(batch[0], offset, way);
-                }
-                _ => return None,
-            }
+    fn open_staging(&mut self) -> bool {
+        let pid = self.pid.get();
+        if self.staging.as_ref().is_none_or(|staging| staging.pid != pid) {
+            self.staging = Staging::open(pid).ok();
+            self.piped = self.staging.is_none();
         }
+        !self.piped
     }
 
-    fn step_through_pipe(&mut self, transfer: Transfer, offset: usize, way: Way) -> Option<usize> {
+    /// One call of bytes to the program's memory, from `at` on.
+    fn pour(&mut self, batch: &[Transfer], at: Position) -> Moved {
+        let staged = self.list(batch, at);
+        let staging = self.staging.as_mut()?;
+        each_part(batch, at, staged, |transfer, offset, done, length| {
+            let source = (transfer.ours + offset) as *const u8;
+            // SAFETY: that our side is there is the promise made to `new`.
+            unsafe { staging.load(done, source, length) }
+        });
+        // SAFETY: that the targets may be overwritten is the promise made to `new`.
+        unsafe { staging.pour(&self.theirs.0) }
+    }
+
+    /// One call of bytes from the program's memory, from `at` on.
+    fn draw(&mut self, batch: &[Transfer], at: Position) -> Moved {
+        self.list(batch, at);
+        let staging = self.staging.as_mut()?;
+        let moved = staging.draw(&self.theirs.0)?;
+        each_part(batch, at, moved, |transfer, offset, done, length| {
+            let target = (transfer.ours + offset) as *mut u8;
+            // SAFETY: that our side is there and borrowed by nobody is the promise made to `new`.
+            unsafe { staging.store(done, target, length) }
+        });
+        Some(moved)
+    }
+
+    /// Lists the program's side of what one call can take from `at` on; how many bytes that is.
+    ///
+    /// Stores of one string instruction may become visible in any order (Intel SDM volume 3, 9.2.4), those
+    /// of the next come after them: a slice of its own is a barrier. So the last word of an ordered
+    /// transfer, and of the batch, is one.
+    fn list(&mut self, batch: &[Transfer], mut at: Position) -> usize {
+        let slices = &mut self.theirs.0;
+        slices.clear();
+        let (mut bytes, mut joinable_at) = (0, None);
+        while let Some(transfer) = at.settle(batch) {
+            let length = (transfer.length - at.offset).min(STAGING_BYTES - bytes);
+            let Some(address) = transfer.theirs_at(at.offset) else { break };
+            if length == 0 || slices.len() + 2 > SLICES_MAX {
+                break;
+            }
+            let ends = at.offset + length == transfer.length;
+            let ordered = ends && (transfer.ordered || at.index + 1 == batch.len());
+            let tail = if ordered { (address + length - 1) % WORD_BYTES + 1 } else { 0 };
+            let front = length.saturating_sub(tail);
+            if front > 0 {
+                match slices.last_mut() {
+                    Some(last) if joinable_at == Some(address) => last.iov_len += front,
+                    _ => slices.push(slice(address, front)),
+                }
+            }
+            if front < length {
+                slices.push(slice(address + front, length - front));
+            }
+            joinable_at = if ordered { None } else { address.checked_add(length) };
+            at.offset += length;
+            bytes += length;
+        }
+        bytes
+    }
+
+    /// A step through the pipe, from byte `offset` of `transfer` on.
+    fn step(&mut self, transfer: &Transfer, offset: usize, way: Way) -> Moved {
         let pid = self.pid.get();
         if self.pipe.as_ref().is_none_or(|pipe| pipe.pid != pid) {
             self.pipe = Some(Pipe::open(pid).ok()?);
         }
-        self.pipe.as_mut()?.step(transfer, offset, way)
+        let (ours, theirs) = (transfer.ours + offset, transfer.theirs_at(offset)?);
+        let (source, target) = match way {
+            Way::ToTheirs => (ours, theirs),
+            Way::FromTheirs => (theirs, ours),
+        };
+        // SAFETY: that the target may be overwritten is the promise made to `new`.
+        unsafe { self.pipe.as_mut()?.step(source, target, transfer.length - offset) }
     }
+}
 
-    /// Fills the lists; `None` if the first range does not even fit the address space.
-    fn list(&mut self, batch: &[Transfer], offset: usize) -> Option<()> {
-        self.ours.0.clear();
-        self.theirs.0.clear();
-        let mut skip = offset;
-        let mut theirs_end = None;
-        for transfer in batch.iter().take(SLICES_MAX) {
-            let length = transfer.length - skip;
-            let (ours, theirs) =
-                (transfer.ours + skip, usize::try_from(transfer.theirs).ok()?.checked_add(skip));
-            skip = 0;
-            if length == 0 {
-                continue;
-            }
-            let Some((theirs, end)) = theirs.and_then(|from| Some((from, from.checked_add(length)?))) else {
-                break;
-            };
-            self.ours.0.push(slice(ours, length));
-            match self.theirs.0.last_mut() {
-                Some(last) if theirs_end == Some(theirs) => last.iov_len += length,
-                _ => self.theirs.0.push(slice(theirs, length)),
-            }
-            theirs_end = Some(end);
-        }
-        (!self.ours.0.is_empty()).then_some(())
+/// Calls `visit(transfer, offset within it, bytes before it, its bytes)` for the `bytes` from `at` on.
+fn each_part(
+    batch: &[Transfer],
+    mut at: Position,
+    bytes: usize,
+    mut visit: impl FnMut(&Transfer, usize, usize, usize),
+) {
+    let mut done = 0;
+    while let Some(transfer) = at.settle(batch).filter(|_| done < bytes) {
+        let length = (transfer.length - at.offset).min(bytes - done);
+        visit(transfer, at.offset, done, length);
+        at.offset += length;
+        done += length;
     }
 }
 
@@ -239,7 +285,7 @@ fn is_writable(address: u64) -> bool {
     const OR_NOTHING: u32 = 2 << 28;
     let own: u32 = 0;
     // SAFETY: `own` outlives the call and nobody waits on it; the word at `address` is checked by the
-    // kernel, is aligned for a futex because atomics are 8-byte aligned, and keeps its value.
+    // kernel and keeps its value.
     let result = unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -251,61 +297,5 @@ fn is_writable(address: u64) -> bool {
             OR_NOTHING,
         )
     };
-    result >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
-}
-
-impl Pipe {
-    fn open(pid: libc::pid_t) -> io::Result<Pipe> {
-        let mut ends = [0; 2];
-        // SAFETY: room for two descriptors.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: both were just made and belong to nobody else.
-        let (read_end, write_end) = unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) };
-        Ok(Pipe { pid, read_end, write_end })
-    }
-
-    /// Moves the next bytes of one transfer; how many, or `None` if not even the first.
-    fn step(&mut self, transfer: Transfer, offset: usize, way: Way) -> Option<usize> {
-        let theirs = usize::try_from(transfer.theirs).ok()?.checked_add(offset)?;
-        let ours = transfer.ours + offset;
-        // Within one page on either side a copy is all or nothing.
-        let to_page_end = |address: usize| PIPE_STEP_BYTES - address % PIPE_STEP_BYTES;
-        let length = (transfer.length - offset).min(to_page_end(theirs)).min(to_page_end(ours));
-        let (source, target) = match way {
-            Way::ToTheirs => (ours, theirs),
-            Way::FromTheirs => (theirs, ours),
-        };
-        let written = retry(|| {
-            // SAFETY: the kernel checks the source.
-            unsafe { libc::write(self.write_end.as_raw_fd(), source as *const libc::c_void, length) }
-        })?;
-        let read = retry(|| {
-            // SAFETY: the kernel checks the target; that it may be changed is the promise made to `new`.
-            unsafe { libc::read(self.read_end.as_raw_fd(), target as *mut libc::c_void, written) }
-        });
-        if read != Some(written) {
-            self.drain(written - read.unwrap_or(0));
-        }
-        read
-    }
-
-    /// Empties the pipe of bytes that had nowhere to go.
-    fn drain(&mut self, bytes: usize) {
-        let mut sink = [0; PIPE_STEP_BYTES];
-        let _ = self.read_end.read_exact(&mut sink[..bytes]);
-    }
-}
-
-/// Calls again after a signal; `None` on any other failure, or if nothing was moved.
-fn retry(mut call: impl FnMut() -> isize) -> Option<usize> {
-    loop {
-        match call() {
-            moved if moved > 0 => return Some(moved as usize),
-            0 => return None,
-            _ if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
-            _ => return None,
-        }
-    }
+    result >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
 }

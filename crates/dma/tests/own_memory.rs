@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use srdma_dma::{Fault, OwnMemory, Transfer};
+use srdma_seams::Rng;
 
 const PAGE: usize = 4096;
 
@@ -41,12 +42,12 @@ impl Drop for Pages {
     }
 }
 
-/// Both ways of moving: direct calls, and the pipe for sandboxes.
+/// Both ways: staging memory, and the pipe for sandboxes.
 fn movers() -> [(&'static str, OwnMemory); 2] {
     // SAFETY: the tests hand over pages of their own and local buffers only.
-    let (direct, mut piped) = unsafe { (OwnMemory::new(), OwnMemory::new()) };
-    piped.forbid_direct().unwrap();
-    [("direct", direct), ("pipe", piped)]
+    let (staged, mut piped) = unsafe { (OwnMemory::new(), OwnMemory::new()) };
+    piped.use_pipe();
+    [("staging", staged), ("pipe", piped)]
 }
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -161,4 +162,87 @@ fn a_child_after_fork_moves_bytes_of_its_own_not_of_its_parent() {
         assert_eq!(status, 0, "{name}");
         assert_eq!(pages.bytes(0, 6), b"parent", "{name}");
     }
+}
+
+#[test]
+fn random_batches_do_what_copies_would_have_done() {
+    const PAGES: usize = 48;
+    for (name, mut memory) in movers() {
+        for seed in 0..60 {
+            let mut rng = Rng::stream(seed, "batches", 0);
+            let pages = Pages::new(PAGES);
+            let barrier = rng.below(PAGES as u64) as usize;
+            pages.protect(barrier, libc::PROT_READ);
+            let mut model = vec![0u8; PAGES * PAGE];
+            for _ in 0..20 {
+                let count = 1 + rng.below(60) as usize;
+                let magnitude = 1 + rng.below(15);
+                let mut end = 0;
+                let source: Vec<u8> = (0..40_000).map(|_| rng.next_u32() as u8).collect();
+                let batch: Vec<Transfer> = (0..count)
+                    .map(|_| {
+                        let length = rng.below(1 << magnitude) as usize;
+                        let joins = rng.chance_ppm(600_000) && end + length <= PAGES * PAGE;
+                        let to = if joins { end } else { rng.below((PAGES * PAGE - length) as u64) as usize };
+                        end = to + length;
+                        let from = rng.below((source.len() - length) as u64) as usize;
+                        let transfer = Transfer::out(&source[from..from + length], pages.address(to));
+                        if rng.chance_ppm(300_000) {
+                            transfer.ordered()
+                        } else {
+                            transfer
+                        }
+                    })
+                    .collect();
+                let forbidden = barrier * PAGE..(barrier + 1) * PAGE;
+                let range = |transfer: &Transfer| {
+                    let start = (transfer.theirs - pages.address(0)) as usize;
+                    start..start + transfer.length
+                };
+                let fails = batch.iter().position(|transfer| {
+                    let to = range(transfer);
+                    !to.is_empty() && to.start < forbidden.end && forbidden.start < to.end
+                });
+                let expected = fails.map_or(Ok(()), |index| Err(Fault { index }));
+                assert_eq!(memory.write(&batch), expected, "{name} seed {seed}");
+                for transfer in &batch[..fails.unwrap_or(count)] {
+                    let from = transfer.ours - source.as_ptr() as usize;
+                    model[range(transfer)].copy_from_slice(&source[from..from + transfer.length]);
+                }
+                if let Some(index) = fails {
+                    // How much of the failing one was written is nobody's promise.
+                    let partial = range(&batch[index]);
+                    model[partial.clone()].copy_from_slice(&pages.bytes(partial.start, partial.len()));
+                }
+                assert!(pages.bytes(0, PAGES * PAGE) == model, "{name} seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_limit_on_file_sizes_raises_no_signal() {
+    // SAFETY: the child makes system calls, allocates a little and exits without running destructors; the
+    // test allocator is that of libc, whose locks fork keeps usable.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: sets a limit of this child.
+        let limited = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &none) } == 0;
+        // SAFETY: hands over local buffers only.
+        let mut memory = unsafe { OwnMemory::new() };
+        let (mut target, mut back) = ([0u8; 5000], [0u8; 5000]);
+        let address = target.as_mut_ptr() as u64;
+        let done = limited
+            && memory.write(&[Transfer::out(&[3; 5000], address)]).is_ok()
+            && memory.read(&[Transfer::back(&mut back, address)]).is_ok()
+            && back == [3; 5000];
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(if done { 0 } else { 1 }) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for the child made above.
+    assert_eq!(child, unsafe { libc::waitpid(child, &mut status, 0) });
+    assert_eq!(status, 0);
 }
