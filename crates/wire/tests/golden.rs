@@ -90,3 +90,18 @@ fn a_rocev2_dissector_finds_a_base_transport_header() {
         assert_eq!(bytes[9..12], number, "{name}: packet number");
     }
 }
+
+#[test]
+fn the_protocol_document_names_the_same_opcodes_and_shows_the_same_bytes() {
+    let document = include_str!("../../../PROTOCOL.md");
+    for (kind, packet) in kinds() {
+        let name = kind.split([' ', ',']).next().unwrap().to_uppercase();
+        let row = format!("| 0x{:02X} | {name} |", header(&packet)[0]);
+        assert!(document.contains(&row), "no row {row}");
+    }
+    for kind in ["write", "ack"] {
+        let packet = kinds().into_iter().find(|(name, _)| *name == kind).unwrap().1;
+        let shown = hex(&header(&packet));
+        assert!(document.contains(&shown), "{kind} is not shown as\n{shown}");
+    }
+}
