@@ -1,1 +1,27 @@
-//! placeholder
+//! A device that runs: one worker behind a lock, the clock, the wake-ups, and the slot it has claimed.
+//!
+//! The engine joins the sans-IO rooms to sockets and memory. Whoever calls it makes the progress
+//! ([`Device::poll`], [`Device::ring_send`]); a background thread, blocked in the kernel, does when nobody calls. It must
+//! not know what a work request means (`rnic`), how packets are numbered (`transport`), or who the client is
+//! (`doors`). It reads no environment and no files; [`Options`] are plain values.
+//!
+//! Read [`device`] for the calls and the locking rule, then `worker` (one turn of work), `world` (what the
+//! RNIC is given), `background` (how the thread decides to sleep), `wake`.
+
+mod background;
+mod clock;
+pub mod counters;
+pub mod device;
+mod numbers;
+mod options;
+mod queues;
+mod stats;
+mod wake;
+mod worker;
+mod world;
+
+pub use device::{Device, DeviceError, StartError};
+pub use options::Options;
+pub use queues::CqEvents;
+pub use srdma_rnic::Order;
+pub use srdma_transport::SelectorKind;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use srdma_seams::{FaultPlan, Now, PathId, Slot};
@@ -153,6 +153,15 @@ impl Endpoint {
     /// The socket of `path`, to wait on with poll(2) for room after [`SendError::Busy`].
     pub fn path_fd(&mut self, path: PathId) -> io::Result<BorrowedFd<'_>> {
         self.paths.get(path, ECT_0)
+    }
+
+    /// In a child after fork: closes the descriptors, so that the slot is the parent's alone. The endpoint
+    /// must not be used or dropped in the child afterwards. Async-signal-safe: close(2) only.
+    pub fn close_descriptors_in_child(&self) {
+        for fd in std::iter::once(self.slot_fd.as_raw_fd()).chain(self.paths.descriptors()) {
+            // SAFETY: the child's copy of a descriptor; by contract nobody uses it here any more.
+            unsafe { libc::close(fd) };
+        }
     }
 
     /// Whether bursts leave as one message for the kernel or device to cut.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use srdma_seams::{PathId, Slot};
@@ -124,6 +124,11 @@ impl PathSockets {
             by_path: Box::new([u16::MAX; PATHS_MAX]),
             shared: 0,
         }
+    }
+
+    /// Every open socket.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.sockets.iter().map(|socket| socket.fd.as_raw_fd())
     }
 
     pub(crate) fn open_count(&self) -> usize {

@@ -1,0 +1,191 @@
+//! A queue pair as its program holds it: the producing ends of two rings, and a doorbell.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use srdma_abi::entry::{INLINE_MAX, RECV_SGE_MAX, SEND_SGE_MAX};
+use srdma_abi::{QpAttributes, QpInit, QpMask, QpState, RecvEntry, SendEntry, SendFlags};
+use srdma_doors::inproc::Device as Door;
+use srdma_ring::{CompletionConsumer, WorkProducer};
+use srdma_seams::Qpn;
+
+use crate::{ControlError, PostError};
+
+/// A queue pair. Methods may be called from any thread.
+pub struct Qp {
+    door: Arc<Door>,
+    number: Qpn,
+    init: QpInit,
+    /// State after the last modify: enough to refuse posts that come too early. Errors that the device
+    /// met on its own need not be known here: posts are accepted then, and flushed.
+    state: AtomicU8,
+    send: Mutex<WorkProducer>,
+    recv: Mutex<WorkProducer>,
+    /// Rings of its send and receive completion queues.
+    cqs: [Option<Arc<Mutex<CompletionConsumer>>>; 2],
+}
+
+impl Qp {
+    pub(crate) fn new(
+        door: Arc<Door>,
+        number: Qpn,
+        init: QpInit,
+        send: WorkProducer,
+        recv: WorkProducer,
+        cqs: [Option<Arc<Mutex<CompletionConsumer>>>; 2],
+    ) -> Qp {
+        Qp {
+            cqs,
+            door,
+            number,
+            init,
+            state: AtomicU8::new(QpState::Reset as u8),
+            send: Mutex::new(send),
+            recv: Mutex::new(recv),
+        }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number.0
+    }
+
+    /// What was asked for, rounded up to what it got.
+    pub fn init(&self) -> QpInit {
+        self.init
+    }
+
+    /// Changes attributes and state; `mask` as `ibv_qp_attr_mask`.
+    pub fn modify(&self, attributes: &QpAttributes, mask: QpMask) -> Result<(), ControlError> {
+        self.door.modify_qp(self.number, attributes, mask)?;
+        if mask.contains(QpMask::STATE) {
+            self.state.store(attributes.state as u8, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Shows them, as the device sees them now.
+    pub fn query(&self) -> Result<QpAttributes, ControlError> {
+        Ok(self.door.query_qp(self.number)?)
+    }
+
+    /// Removes it. None of its completions is delivered afterwards.
+    pub fn destroy(&self) -> Result<(), ControlError> {
+        self.door.destroy_qp(self.number)?;
+        for ring in self.cqs.iter().flatten() {
+            ring.lock().unwrap_or_else(PoisonError::into_inner).forget(self.number.0);
+        }
+        Ok(())
+    }
+
+    /// Locks the send queue for a list of posts; dropping the guard rings the doorbell once.
+    pub fn post_sends(&self) -> SendPosts<'_> {
+        SendPosts { qp: self, ring: self.send.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// Locks the receive queue for a list of posts.
+    pub fn post_recvs(&self) -> RecvPosts<'_> {
+        RecvPosts { qp: self, ring: self.recv.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::Acquire)
+    }
+}
+
+/// The locked send queue.
+pub struct SendPosts<'a> {
+    qp: &'a Qp,
+    ring: MutexGuard<'a, WorkProducer>,
+}
+
+impl SendPosts<'_> {
+    /// Appends a request. With `SendFlags::INLINE`, `inline` are the pieces of data;
+    /// `entry.inline_len` is set here to their sum.
+    ///
+    /// # Safety
+    /// Each piece of `inline` is `(address, length)` of memory that the caller may read.
+    pub unsafe fn push(&mut self, entry: &mut SendEntry, inline: &[(u64, u32)]) -> Result<(), PostError> {
+        if self.qp.door.is_gone() {
+            return Err(PostError::Gone);
+        }
+        if self.qp.state() < QpState::Rts as u8 {
+            return Err(PostError::State);
+        }
+        if entry.flags.contains(SendFlags::INLINE) {
+            let given = inline.iter().map(|piece| u64::from(piece.1)).sum::<u64>();
+            let max = self.qp.init.max_inline_data;
+            if given > u64::from(max) {
+                return Err(PostError::Inline { given, max });
+            }
+            entry.inline_len = given as u16;
+            entry.sge_count = 0;
+        } else if u32::from(entry.sge_count) > self.qp.init.max_send_sge {
+            let (given, max) = (u32::from(entry.sge_count), self.qp.init.max_send_sge);
+            return Err(PostError::Elements { given, max });
+        }
+        // SAFETY: the caller vouches for the pieces, and no program has a pointer into a ring.
+        match unsafe { self.ring.push_send_gather(entry, inline) } {
+            true => Ok(()),
+            false => Err(PostError::Full),
+        }
+    }
+}
+
+impl Drop for SendPosts<'_> {
+    fn drop(&mut self) {
+        if self.ring.publish() {
+            self.qp.door.ring_send(self.qp.number);
+        }
+    }
+}
+
+/// The locked receive queue.
+pub struct RecvPosts<'a> {
+    qp: &'a Qp,
+    ring: MutexGuard<'a, WorkProducer>,
+}
+
+impl RecvPosts<'_> {
+    /// Appends a receive.
+    pub fn push(&mut self, entry: &RecvEntry) -> Result<(), PostError> {
+        if self.qp.door.is_gone() {
+            return Err(PostError::Gone);
+        }
+        if self.qp.state() == QpState::Reset as u8 {
+            return Err(PostError::State);
+        }
+        let (given, max) = (u32::from(entry.sge_count), self.qp.init.max_recv_sge);
+        if given > max {
+            return Err(PostError::Elements { given, max });
+        }
+        match self.ring.push_recv(entry) {
+            true => Ok(()),
+            false => Err(PostError::Full),
+        }
+    }
+}
+
+impl Drop for RecvPosts<'_> {
+    fn drop(&mut self) {
+        if self.ring.publish() {
+            self.qp.door.ring_recv(self.qp.number);
+        }
+    }
+}
+
+/// Units of the largest entry that `sges` elements or `inline` bytes can make.
+pub(crate) fn send_units(sges: u32, inline: u32) -> usize {
+    let by_sges = SendEntry { sge_count: sges.min(SEND_SGE_MAX as u32) as u8, ..SendEntry::default() };
+    let by_inline = SendEntry {
+        flags: SendFlags::INLINE,
+        inline_len: inline.min(INLINE_MAX as u32) as u16,
+        ..SendEntry::default()
+    };
+    by_sges.units().max(by_inline.units())
+}
+
+/// The same for receives.
+pub(crate) fn recv_units(sges: u32) -> usize {
+    RecvEntry { sge_count: sges.min(RECV_SGE_MAX as u32) as u8, ..RecvEntry::default() }.units()
+}

@@ -1,0 +1,101 @@
+//! The device in the client's own process: control calls are function calls, rings are plain memory.
+//!
+//! One device per address, shared by everything in the process that opens that address, because a
+//! slot (a UDP port) can be bound only once. It is made on first use and lives until the process ends.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+pub use srdma_engine::{CqEvents, Device, DeviceError, Options, Order, SelectorKind, StartError};
+use srdma_net::interfaces;
+
+static DEVICES: Mutex<Option<HashMap<IpAddr, Arc<Device>>>> = Mutex::new(None);
+static HOOKS: Once = Once::new();
+/// Set in a child after fork: it shares descriptors and memory with its parent and may use neither.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// The device for `address`, made now if this process has none yet. Its slot is claimed later.
+pub fn device(address: IpAddr, options: &Options) -> Result<Arc<Device>, StartError> {
+    if FORKED.load(Ordering::Acquire) {
+        return Err(StartError::Forked);
+    }
+    HOOKS.call_once(install_hooks);
+    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    let devices = devices.get_or_insert_with(HashMap::new);
+    if let Some(device) = devices.get(&address) {
+        return Ok(Arc::clone(device));
+    }
+    let device = Device::new(address, options.clone())?;
+    devices.insert(address, Arc::clone(&device));
+    Ok(device)
+}
+
+fn install_hooks() {
+    // SAFETY: both hooks are plain functions that stay mapped (the library is linked with -z nodelete);
+    // failure to register leaves the process as it would be without them.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(after_fork_in_child));
+        libc::atexit(at_exit);
+    }
+}
+
+/// Runs in the child between fork and its next step. Only async-signal-safe work: a flag, and closing
+/// the descriptors that would otherwise keep the parent's slot claimed.
+extern "C" fn after_fork_in_child() {
+    FORKED.store(true, Ordering::Release);
+    // The lock may be held by a thread that does not exist here; then the descriptors stay open, which
+    // close-on-exec repairs in every child that runs another program.
+    if let Ok(devices) = DEVICES.try_lock() {
+        for device in devices.iter().flat_map(HashMap::values) {
+            device.abandon_in_child();
+        }
+    }
+}
+
+/// Says goodbye to all peers and writes the reports.
+extern "C" fn at_exit() {
+    if FORKED.load(Ordering::Acquire) {
+        return;
+    }
+    let devices: Vec<Arc<Device>> = match DEVICES.try_lock() {
+        Ok(devices) => devices.iter().flat_map(HashMap::values).cloned().collect(),
+        Err(_) => return,
+    };
+    for device in devices {
+        // A panic must not cross into the C library's exit.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| device.shut_down()));
+    }
+}
+
+/// A usable address of this host.
+#[derive(Clone, Debug)]
+pub struct Address {
+    /// The address.
+    pub address: IpAddr,
+    /// Interface that has it.
+    pub interface: String,
+    /// Kernel's index of that interface.
+    pub interface_index: u32,
+    /// Interface MTU in bytes.
+    pub mtu_bytes: u32,
+    /// MAC address of the interface.
+    pub mac: [u8; 6],
+}
+
+/// The usable addresses of this host, best first; with `only`, that one, loopback allowed.
+pub fn addresses(only: Option<IpAddr>) -> Result<Vec<Address>, StartError> {
+    let usable = interfaces::usable(only)
+        .map_err(|source| StartError::System { what: "Listing the addresses of this host", source })?;
+    Ok(usable
+        .into_iter()
+        .map(|found| Address {
+            address: found.address,
+            interface: found.name,
+            interface_index: found.index,
+            mtu_bytes: found.mtu_bytes,
+            mac: found.mac,
+        })
+        .collect())
+}

@@ -1,0 +1,155 @@
+//! The thread that makes progress when no caller does: it serves passive targets, programs that poll
+//! memory, and timers. Blocked in the kernel when there is nothing to do.
+//!
+//! On two cores a thread woken for every packet that a polling caller takes anyway would ruin the
+//! caller's latency. So it has two ways to sleep. *Listening*: on the socket; every arrival wakes it.
+//! *Napping*: off the socket for a moment at a time, because callers poll; at the end of each nap it
+//! looks whether they still do, and whether packets were left lying about.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use srdma_seams::{Duration, Now};
+
+use crate::clock;
+use crate::device::Shared;
+
+/// How long to stay off the socket while callers poll.
+const NAP: Duration = Duration::from_micros(500);
+/// A caller that polled within this time is polling.
+const RECENT: Duration = Duration::from_micros(200);
+/// Packets that lie unread although the last poll is this long ago were left for us.
+const LEFT_LYING: Duration = Duration::from_micros(30);
+/// Wake-ups in a row that found the work already done before we take to napping.
+const USELESS_MAX: u32 = 8;
+/// The same, after naps have proved too slow for this program.
+const USELESS_MAX_WARY: u32 = 512;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sleep {
+    Listening,
+    Napping,
+}
+
+/// What the thread has learned of its callers.
+#[derive(Debug)]
+struct Habits {
+    sleep: Sleep,
+    useless: u32,
+    late: u32,
+    useless_max: u32,
+}
+
+impl Habits {
+    fn new() -> Habits {
+        Habits { sleep: Sleep::Listening, useless: 0, late: 0, useless_max: USELESS_MAX }
+    }
+
+    /// A wake-up while listening found work, or found none.
+    fn listened(&mut self, useful: bool, polled_recently: bool) {
+        self.useless = if useful { 0 } else { self.useless + 1 };
+        if self.useless >= self.useless_max && polled_recently {
+            *self = Habits { sleep: Sleep::Napping, useless: 0, late: 0, ..*self };
+        }
+    }
+
+    /// A nap ended: did callers poll lately, and did packets lie about unread?
+    fn napped(&mut self, polled_recently: bool, left_lying: bool) {
+        if !polled_recently {
+            *self = Habits { sleep: Sleep::Listening, useless: 0, ..*self };
+        } else if left_lying {
+            self.late += 1;
+            if self.late >= 2 {
+                *self =
+                    Habits { sleep: Sleep::Listening, useless: 0, late: 0, useless_max: USELESS_MAX_WARY };
+            }
+        }
+    }
+}
+
+/// Body of the thread. Ends when the device is gone.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    let mut habits = Habits::new();
+    while !shared.gone.load(Ordering::Acquire) {
+        match habits.sleep {
+            Sleep::Listening => listen(shared, &mut habits),
+            Sleep::Napping => nap(shared, &mut habits),
+        }
+    }
+}
+
+fn polled_recently(shared: &Shared, now: Now, span: Duration) -> bool {
+    now.since(Now(shared.last_poll_ns.load(Ordering::Relaxed))) < span
+}
+
+fn listen(shared: &Arc<Shared>, habits: &mut Habits) {
+    let (deadline, socket) = shared.deadline_and_socket();
+    shared.pillow.lie_down(deadline);
+    // One last look: work that came before `lie_down` was published kicked nobody.
+    if shared.doorbells_pending() {
+        shared.pillow.get_up();
+        shared.progress_blocking();
+        return;
+    }
+    let had_packets = shared.pillow.sleep(socket, deadline, clock::now());
+    shared.pillow.get_up();
+    if shared.gone.load(Ordering::Acquire) {
+        return;
+    }
+    let useful = shared.progress_if_free();
+    if had_packets {
+        habits.listened(useful == Some(true), polled_recently(shared, clock::now(), RECENT));
+        if useful.is_none() {
+            // Somebody is at it. Do not spin on a socket that he will drain.
+            std::thread::yield_now();
+        }
+    } else if useful.is_none() {
+        shared.progress_blocking();
+    }
+}
+
+fn nap(shared: &Arc<Shared>, habits: &mut Habits) {
+    let now = clock::now();
+    let until = now + NAP;
+    // Naps end by themselves within a timer's slack: nobody needs to kick.
+    shared.pillow.sleep(None, Some(until), now);
+    shared.pillow.get_up();
+    let now = clock::now();
+    let idle_callers = !polled_recently(shared, now, LEFT_LYING);
+    let useful = if idle_callers { shared.progress_if_free() } else { shared.timers_if_free() };
+    habits.napped(polled_recently(shared, now, RECENT), idle_callers && useful == Some(true));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_naps_only_when_callers_poll_and_returns_when_they_stop() {
+        let mut habits = Habits::new();
+        for _ in 0..USELESS_MAX {
+            habits.listened(false, false);
+        }
+        assert_eq!(habits.sleep, Sleep::Listening, "nobody polls");
+        habits.listened(false, true);
+        assert_eq!(habits.sleep, Sleep::Napping);
+        habits.napped(true, false);
+        assert_eq!(habits.sleep, Sleep::Napping);
+        habits.napped(false, false);
+        assert_eq!(habits.sleep, Sleep::Listening);
+    }
+
+    #[test]
+    fn packets_left_lying_twice_end_the_naps_for_long() {
+        let mut habits = Habits { sleep: Sleep::Napping, ..Habits::new() };
+        habits.napped(true, true);
+        assert_eq!(habits.sleep, Sleep::Napping);
+        habits.napped(true, true);
+        assert_eq!((habits.sleep, habits.useless_max), (Sleep::Listening, USELESS_MAX_WARY));
+        habits.listened(true, true);
+        for _ in 0..USELESS_MAX_WARY - 1 {
+            habits.listened(false, true);
+        }
+        assert_eq!(habits.sleep, Sleep::Listening);
+    }
+}

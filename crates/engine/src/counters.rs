@@ -1,0 +1,320 @@
+//! Counts what the sans-IO rooms report, per queue pair and per path.
+//!
+//! The observer of the data path: plain additions on memory that the worker's lock already owns.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use srdma_seams::event::{DropCause, RetransmitCause};
+use srdma_seams::{Event, Now, Observer, Qpn};
+
+/// Kinds of [`DropCause`].
+pub const DROP_CAUSES: usize = 14;
+/// Kinds of [`RetransmitCause`].
+pub const RETRANSMIT_CAUSES: usize = 6;
+/// Queue pairs that are gone and whose counters are kept one by one; beyond, only their sum is.
+const FINISHED_MAX: usize = 4096;
+
+/// What happened on one path of one queue pair.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathCounters {
+    /// Units sent.
+    pub units: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent, headers included.
+    pub bytes: u64,
+    /// Packets reported as received.
+    pub acked: u64,
+    /// Packets held lost.
+    pub lost: u64,
+    /// Packets reported with a congestion mark.
+    pub ce: u64,
+    /// Shortest round trip seen; 0 if none.
+    pub rtt_min_ns: u64,
+    /// Packets received that had been sent on this path by the peer.
+    pub received: u64,
+}
+
+/// What happened on one queue pair.
+#[derive(Clone, Debug, Default)]
+pub struct QpCounters {
+    /// Peer's address and slot port, once known.
+    pub peer: Option<SocketAddr>,
+    /// Peer's queue pair.
+    pub peer_qpn: u32,
+    /// Units sent.
+    pub units_sent: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Bytes sent, headers included.
+    pub bytes_sent: u64,
+    /// Packets sent again, by cause.
+    pub retransmitted: [u64; RETRANSMIT_CAUSES],
+    /// Packets held lost, by cause.
+    pub lost: [u64; RETRANSMIT_CAUSES],
+    /// Losses that turned out to be none.
+    pub undone: u64,
+    /// Tail probes.
+    pub tail_probes: u64,
+    /// Retransmission time-outs.
+    pub rtos: u64,
+    /// Packets accepted.
+    pub packets_received: u64,
+    /// Payload bytes accepted.
+    pub bytes_received: u64,
+    /// Packets not used, by cause.
+    pub dropped: [u64; DROP_CAUSES],
+    /// Last packets of WRITEs that had to wait.
+    pub held: u64,
+    /// Farthest that a packet arrived ahead of the first one missing, in packets.
+    pub ahead_max_packets: u32,
+    /// ACKs sent.
+    pub acks_sent: u64,
+    /// RNR NAKs sent and received.
+    pub rnr_sent: u64,
+    /// See `rnr_sent`.
+    pub rnr_received: u64,
+    /// Fatal NAKs sent and received.
+    pub naks_sent: u64,
+    /// See `naks_sent`.
+    pub naks_received: u64,
+    /// Congestion marks reported by the peer.
+    pub ce_marked: u64,
+    /// Shortest, smoothed (1/8) and longest round trip; 0 if none.
+    pub rtt_min_ns: u64,
+    /// See `rtt_min_ns`.
+    pub rtt_smoothed_ns: u64,
+    /// See `rtt_min_ns`.
+    pub rtt_max_ns: u64,
+    /// Congestion window now, and at most so far.
+    pub window_bytes: u64,
+    /// See `window_bytes`.
+    pub window_max_bytes: u64,
+    /// UDP payload found to pass; 0 before the handshake.
+    pub mtu_bytes: u16,
+    /// Paths suspected dead, and restored.
+    pub paths_suspected: u64,
+    /// See `paths_suspected`.
+    pub paths_restored: u64,
+    /// Code of the error table, if the queue pair failed.
+    pub failure: u16,
+    /// Per path, as far as one was used.
+    pub paths: Vec<PathCounters>,
+}
+
+impl QpCounters {
+    fn path(&mut self, path: u16) -> &mut PathCounters {
+        let index = usize::from(path) & 0xff;
+        if self.paths.len() <= index {
+            self.paths.resize(index + 1, PathCounters::default());
+        }
+        &mut self.paths[index]
+    }
+
+    fn count(&mut self, event: Event) {
+        match event {
+            Event::UnitSent { path, packets, bytes, retransmission, .. } => {
+                self.units_sent += 1;
+                self.packets_sent += u64::from(packets);
+                self.bytes_sent += u64::from(bytes);
+                if let Some(cause) = retransmission {
+                    self.retransmitted[cause as usize] += u64::from(packets);
+                }
+                let p = self.path(path.0);
+                p.units += 1;
+                p.packets += u64::from(packets);
+                p.bytes += u64::from(bytes);
+            }
+            Event::UnitAcked { path, packets, ce, rtt, .. } => self.acked(path.0, packets, ce, rtt.0),
+            Event::UnitLost { path, packets, cause, .. } => {
+                self.lost[cause as usize] += u64::from(packets);
+                self.path(path.0).lost += u64::from(packets);
+            }
+            Event::LossUndone { .. } => self.undone += 1,
+            Event::TailProbe { .. } => self.tail_probes += 1,
+            Event::Rto { .. } => self.rtos += 1,
+            Event::PathSuspected { .. } => self.paths_suspected += 1,
+            Event::PathRestored { .. } => self.paths_restored += 1,
+            Event::Window { bytes, .. } => {
+                self.window_bytes = bytes;
+                self.window_max_bytes = self.window_max_bytes.max(bytes);
+            }
+            Event::Received { path, bytes, ahead, .. } => {
+                self.packets_received += 1;
+                self.bytes_received += u64::from(bytes);
+                self.ahead_max_packets = self.ahead_max_packets.max(ahead);
+                self.path(path.0).received += 1;
+            }
+            Event::Dropped { cause, .. } => self.dropped[cause as usize] += 1,
+            Event::Held { .. } => self.held += 1,
+            Event::AckSent { .. } => self.acks_sent += 1,
+            Event::RnrSent { .. } => self.rnr_sent += 1,
+            Event::RnrReceived { .. } => self.rnr_received += 1,
+            Event::NakSent { .. } => self.naks_sent += 1,
+            Event::NakReceived { .. } => self.naks_received += 1,
+            Event::Connected { mtu_bytes, .. } => self.mtu_bytes = mtu_bytes,
+            Event::QpFailed { cause, .. } => self.failure = cause,
+            _ => {}
+        }
+    }
+
+    fn acked(&mut self, path: u16, packets: u8, ce: u8, rtt_ns: u64) {
+        self.ce_marked += u64::from(ce);
+        if rtt_ns > 0 {
+            self.rtt_min_ns = if self.rtt_min_ns == 0 { rtt_ns } else { self.rtt_min_ns.min(rtt_ns) };
+            self.rtt_max_ns = self.rtt_max_ns.max(rtt_ns);
+            self.rtt_smoothed_ns = if self.rtt_smoothed_ns == 0 {
+                rtt_ns
+            } else {
+                self.rtt_smoothed_ns - self.rtt_smoothed_ns / 8 + rtt_ns / 8
+            };
+        }
+        let p = self.path(path);
+        p.acked += u64::from(packets);
+        p.ce += u64::from(ce);
+        if rtt_ns > 0 && (p.rtt_min_ns == 0 || rtt_ns < p.rtt_min_ns) {
+            p.rtt_min_ns = rtt_ns;
+        }
+    }
+}
+
+/// All counters of a device.
+#[derive(Debug, Default)]
+pub struct Counters {
+    live: HashMap<u32, Box<QpCounters>>,
+    finished: Vec<(u32, Box<QpCounters>)>,
+    /// Queue pairs that are gone and no longer listed one by one.
+    pub finished_unlisted: u64,
+    /// Queue pairs that ever entered the error state.
+    pub failures: u64,
+    /// Packets that belong to no queue pair, by cause.
+    pub dropped: [u64; DROP_CAUSES],
+}
+
+impl Counters {
+    /// The counters of a live queue pair, made if new.
+    pub fn qp(&mut self, qpn: Qpn) -> &mut QpCounters {
+        self.live.entry(qpn.0).or_default()
+    }
+
+    /// The queue pair is gone; its counters are kept for the report.
+    pub fn retire(&mut self, qpn: Qpn) {
+        if let Some(counters) = self.live.remove(&qpn.0) {
+            if self.finished.len() < FINISHED_MAX {
+                self.finished.push((qpn.0, counters));
+            } else {
+                self.finished_unlisted += 1;
+            }
+        }
+    }
+
+    /// Every queue pair, finished ones first, with whether it is live.
+    pub fn all(&self) -> impl Iterator<Item = (u32, &QpCounters, bool)> {
+        let finished = self.finished.iter().map(|(qpn, c)| (*qpn, &**c, false));
+        finished.chain(self.live.iter().map(|(qpn, c)| (*qpn, &**c, true)))
+    }
+
+    /// Counts a packet that was refused before it reached a queue pair.
+    pub fn drop_foreign(&mut self, cause: DropCause) {
+        self.dropped[cause as usize] += 1;
+    }
+}
+
+fn subject(event: &Event) -> Option<Qpn> {
+    match *event {
+        Event::UnitSent { qpn, .. }
+        | Event::UnitAcked { qpn, .. }
+        | Event::UnitLost { qpn, .. }
+        | Event::LossUndone { qpn, .. }
+        | Event::TailProbe { qpn }
+        | Event::Rto { qpn, .. }
+        | Event::PathSuspected { qpn, .. }
+        | Event::PathRestored { qpn, .. }
+        | Event::Window { qpn, .. }
+        | Event::Received { qpn, .. }
+        | Event::Held { qpn }
+        | Event::AckSent { qpn, .. }
+        | Event::RnrSent { qpn }
+        | Event::RnrReceived { qpn }
+        | Event::NakSent { qpn, .. }
+        | Event::NakReceived { qpn, .. }
+        | Event::HelloSent { qpn }
+        | Event::Connected { qpn, .. }
+        | Event::QpFailed { qpn, .. } => Some(qpn),
+        Event::Dropped { qpn, .. } => qpn,
+        _ => None,
+    }
+}
+
+impl Observer for Counters {
+    fn event(&mut self, _now: Now, event: Event) {
+        self.failures += u64::from(matches!(event, Event::QpFailed { .. }));
+        match subject(&event).and_then(|qpn| self.live.get_mut(&qpn.0)) {
+            Some(counters) => counters.count(event),
+            None => {
+                if let Event::Dropped { cause, .. } = event {
+                    self.dropped[cause as usize] += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Name of a [`DropCause`] in reports.
+pub fn drop_name(index: usize) -> &'static str {
+    const NAMES: [&str; DROP_CAUSES] = [
+        "malformed",
+        "header_check",
+        "payload_check",
+        "unknown_qp",
+        "qp_state",
+        "foreign_connection",
+        "foreign_address",
+        "duplicate",
+        "stale",
+        "beyond_window",
+        "hold_full",
+        "tag",
+        "bogus_ack",
+        "inconsistent",
+    ];
+    const _: () = assert!(DropCause::Inconsistent as usize + 1 == DROP_CAUSES);
+    NAMES[index]
+}
+
+/// Name of a [`RetransmitCause`] in reports.
+pub fn retransmit_name(index: usize) -> &'static str {
+    const NAMES: [&str; RETRANSMIT_CAUSES] = ["path_order", "age", "tail_probe", "rto", "rnr", "local"];
+    const _: () = assert!(RetransmitCause::Local as usize + 1 == RETRANSMIT_CAUSES);
+    NAMES[index]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use srdma_seams::{Duration, PathId};
+
+    #[test]
+    fn events_land_on_their_queue_pair_and_path_and_outlive_it() {
+        let mut counters = Counters::default();
+        let qpn = Qpn(17);
+        counters.qp(qpn);
+        let sent = Event::UnitSent {
+            qpn,
+            path: PathId(5),
+            packets: 4,
+            bytes: 400,
+            retransmission: Some(RetransmitCause::Age),
+        };
+        counters.event(Now(1), sent);
+        let acked = Event::UnitAcked { qpn, path: PathId(5), packets: 4, ce: 1, rtt: Duration(900) };
+        counters.event(Now(2), acked);
+        counters.event(Now(3), Event::Dropped { qpn: None, cause: DropCause::UnknownQp });
+        counters.retire(qpn);
+        let (number, c, live) = counters.all().next().expect("one queue pair");
+        assert_eq!((number, live, c.packets_sent, c.retransmitted[1]), (17, false, 4, 4));
+        assert_eq!((c.paths[5].units, c.paths[5].acked, c.paths[5].ce, c.rtt_min_ns), (1, 4, 1, 900));
+        assert_eq!(counters.dropped[DropCause::UnknownQp as usize], 1);
+    }
+}

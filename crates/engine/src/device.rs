@@ -1,0 +1,507 @@
+//! A device: the worker behind its lock, the doorbells in front of it, and the control calls.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use srdma_abi::{AsyncEvent, AsyncKind, PortInfo, QpAttributes, QpInit, QpMask, QpState};
+use srdma_memory::Rights;
+use srdma_net::{interfaces, Capture, Endpoint, ReceiveBatch};
+use srdma_ring::{CompletionProducer, DoorbellPage, WorkConsumer};
+use srdma_rnic::{ControlError, Nic, NicConfig};
+use srdma_seams::{ConnectionId, Cqn, FaultPlan, MrKey, Now, PdId, Qpn};
+use srdma_transport::Config;
+
+use crate::numbers::Numbers;
+use crate::options::{for_this_process, Options};
+use crate::queues::{write_event, CqEvents};
+use crate::wake::Pillow;
+use crate::worker::Worker;
+use crate::{background, clock, stats};
+
+/// Receive buffers of 64 KiB: what one system call may bring.
+const RECEIVE_BUFFERS: usize = 32;
+/// Doorbells: one per queue-pair number of a slot.
+const DOORBELLS: u32 = 1 << 16;
+/// Largest UDP payload of an IPv4 packet whose interface has this MTU: IP and UDP headers off.
+fn datagram_bytes_max(address: IpAddr, mtu_bytes: u32) -> u16 {
+    let headers = if address.is_ipv4() { 28 } else { 48 };
+    mtu_bytes.saturating_sub(headers).clamp(1_000, 65_000) as u16
+}
+
+/// Why a device cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Called in a child after fork.
+    #[error(
+        "This process is a child after fork: its RDMA objects belong to the parent; exec a program instead"
+    )]
+    Forked,
+    /// The address cannot be used.
+    #[error(transparent)]
+    Open(#[from] srdma_net::OpenError),
+    /// A file of the options cannot be written.
+    #[error("Cannot write {path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The system refuses something else.
+    #[error("{what}: {source}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A setting is out of range.
+    #[error("{0}")]
+    Setting(String),
+}
+
+impl StartError {
+    /// Positive errno for the C caller.
+    pub fn errno(&self) -> i32 {
+        match self {
+            StartError::Forked => libc::EIO,
+            StartError::Open(srdma_net::OpenError::TooManyFiles) => libc::EMFILE,
+            StartError::Open(srdma_net::OpenError::AllSlotsTaken { .. }) => libc::EADDRINUSE,
+            StartError::Open(_) => libc::EADDRNOTAVAIL,
+            StartError::File { source, .. } | StartError::System { source, .. } => {
+                source.raw_os_error().unwrap_or(libc::EIO)
+            }
+            StartError::Setting(_) => libc::EINVAL,
+        }
+    }
+}
+
+/// Why a control call was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The device could not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The RNIC refused.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// No queue-pair number is free.
+    #[error("All queue-pair numbers of this slot are in use or freed less than two seconds ago")]
+    Numbers,
+    /// The device is gone (after fork, or at exit).
+    #[error("The device is gone")]
+    Gone,
+}
+
+impl DeviceError {
+    /// Positive errno for the C caller.
+    pub fn errno(&self) -> i32 {
+        match self {
+            DeviceError::Start(start) => start.errno(),
+            DeviceError::Control(ControlError::Busy(_)) => libc::EBUSY,
+            DeviceError::Control(ControlError::Limit { .. }) | DeviceError::Numbers => libc::ENOMEM,
+            DeviceError::Control(_) => libc::EINVAL,
+            DeviceError::Gone => libc::EIO,
+        }
+    }
+}
+
+/// What callers and the background thread share.
+pub(crate) struct Shared {
+    pub(crate) worker: Mutex<Worker>,
+    pub(crate) pillow: Pillow,
+    sends: DoorbellPage,
+    recvs: DoorbellPage,
+    pub(crate) last_poll_ns: AtomicU64,
+    pub(crate) gone: AtomicBool,
+    /// Some queue pair has been in the error state: receives posted now may have to be flushed.
+    flushing: AtomicBool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Worker> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Worker>> {
+        match self.worker.try_lock() {
+            Ok(worker) => Some(worker),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(crate) fn doorbells_pending(&self) -> bool {
+        self.sends.is_rung() || self.recvs.is_rung()
+    }
+
+    /// Makes progress if nobody else is at it; tells whether packets had arrived.
+    pub(crate) fn progress_if_free(&self) -> Option<bool> {
+        let mut result = None;
+        loop {
+            // Whoever holds the lock looks at the doorbells once more after letting go, so that a bell rung
+            // meanwhile is never left to nobody.
+            let mut worker = self.try_lock()?;
+            let had_packets = worker.turn(&self.sends, &self.recvs);
+            self.let_go(worker);
+            *result.get_or_insert(false) |= had_packets;
+            if !self.doorbells_pending() {
+                return result;
+            }
+        }
+    }
+
+    /// Makes progress, waiting for the lock.
+    pub(crate) fn progress_blocking(&self) {
+        let mut worker = self.lock();
+        worker.turn(&self.sends, &self.recvs);
+        self.let_go(worker);
+    }
+
+    /// Fires timers that are due, if nobody holds the lock.
+    pub(crate) fn timers_if_free(&self) -> Option<bool> {
+        let mut worker = self.try_lock()?;
+        worker.timers(clock::now());
+        Some(false)
+    }
+
+    /// When the background thread must wake, and the socket to listen on.
+    pub(crate) fn deadline_and_socket(&self) -> (Option<Now>, Option<RawFd>) {
+        let mut worker = self.lock();
+        let socket = worker.world.endpoint.as_ref().map(|endpoint| endpoint.readable_fd().as_raw_fd());
+        (worker.deadline(clock::now()), socket)
+    }
+
+    /// Unlocks, and wakes the background thread if it would sleep past what has become due.
+    fn let_go(&self, mut worker: MutexGuard<'_, Worker>) {
+        let deadline = worker.deadline(clock::now());
+        if worker.counters.failures > 0 {
+            self.flushing.store(true, Ordering::Relaxed);
+        }
+        drop(worker);
+        if let Some(deadline) = deadline {
+            self.pillow.kick(deadline);
+        }
+    }
+}
+
+/// One address of this host as a software RNIC, in this process.
+pub struct Device {
+    address: IpAddr,
+    options: Options,
+    interface: Option<String>,
+    shared: Arc<Shared>,
+}
+
+impl Device {
+    /// A device that has claimed nothing yet.
+    pub fn new(address: IpAddr, options: Options) -> Result<Arc<Device>, StartError> {
+        let system = |what| move |source| StartError::System { what, source };
+        let found = interfaces::find(address).map_err(system("Listing the addresses of this host"))?;
+        let mtu_bytes = found.as_ref().map_or(1_500, |found| found.mtu_bytes);
+        let transport = Config {
+            paths: options.paths,
+            selector: options.selector,
+            unit_packets_max: options.unit_packets_max,
+            ..Config::default()
+        };
+        transport.validate().map_err(|error| StartError::Setting(error.to_string()))?;
+        let nic = Nic::new(NicConfig {
+            address,
+            datagram_bytes_max: datagram_bytes_max(address, mtu_bytes),
+            transport,
+            order: options.order,
+            seed: options.seed.unwrap_or_else(clock::entropy),
+        });
+        let doorbells = || DoorbellPage::heap(DOORBELLS).map_err(|e| StartError::Setting(e.to_string()));
+        let shared = Shared {
+            worker: Mutex::new(Worker::new(nic)),
+            pillow: Pillow::new().map_err(system("Making an eventfd"))?,
+            sends: doorbells()?,
+            recvs: doorbells()?,
+            last_poll_ns: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
+            flushing: AtomicBool::new(false),
+        };
+        let interface = found.map(|found| found.name);
+        Ok(Arc::new(Device { address, options, interface, shared: Arc::new(shared) }))
+    }
+
+    /// Its address.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Whether it can no longer be used.
+    pub fn is_gone(&self) -> bool {
+        self.shared.gone.load(Ordering::Acquire)
+    }
+
+    /// State of the port, as the interface is now.
+    pub fn port(&self) -> PortInfo {
+        let found = interfaces::find(self.address).ok().flatten();
+        PortInfo {
+            active: found.as_ref().is_some_and(|found| found.up),
+            mtu_bytes: found.as_ref().map_or(0, |found| found.mtu_bytes),
+            speed_mbps: self.interface.as_deref().and_then(interfaces::speed_mbps).unwrap_or(0),
+        }
+    }
+
+    fn control(&self) -> Result<MutexGuard<'_, Worker>, DeviceError> {
+        if self.is_gone() {
+            return Err(DeviceError::Gone);
+        }
+        Ok(self.shared.lock())
+    }
+
+    /// A program opened the device and wants events about it at `async_fd`.
+    pub fn opened(&self, async_fd: RawFd) {
+        self.shared.lock().world.rings.opens.push(async_fd);
+    }
+
+    /// It closed it again.
+    pub fn closed(&self, async_fd: RawFd) {
+        self.shared.lock().world.rings.opens.retain(|fd| *fd != async_fd);
+    }
+
+    /// Makes a protection domain.
+    pub fn alloc_pd(&self) -> Result<u32, DeviceError> {
+        Ok(self.control()?.nic.alloc_pd()?.0)
+    }
+
+    /// Removes it.
+    pub fn dealloc_pd(&self, pd: u32) -> Result<(), DeviceError> {
+        Ok(self.control()?.nic.dealloc_pd(PdId(pd))?)
+    }
+
+    /// Registers memory of this process.
+    pub fn register(
+        &self,
+        pd: u32,
+        base: u64,
+        length: u64,
+        iova: u64,
+        access: u32,
+    ) -> Result<u32, DeviceError> {
+        Ok(self.control()?.nic.register(PdId(pd), base, length, iova, Rights(access))?.0)
+    }
+
+    /// When this returns, no access through the key can follow: every access happens under the lock taken here.
+    pub fn deregister(&self, key: u32) -> Result<(), DeviceError> {
+        Ok(self.control()?.nic.deregister(MrKey(key))?)
+    }
+
+    /// Makes a completion queue on `ring`.
+    pub fn create_cq(
+        &self,
+        ring: CompletionProducer,
+        events: Option<CqEvents>,
+        async_fd: RawFd,
+    ) -> Result<Cqn, DeviceError> {
+        let mut worker = self.control()?;
+        let cq = worker.nic.create_cq()?;
+        worker.world.rings.add_cq(cq, ring, events, async_fd);
+        Ok(cq)
+    }
+
+    /// Removes it.
+    pub fn destroy_cq(&self, cq: Cqn) -> Result<(), DeviceError> {
+        let mut worker = self.control()?;
+        worker.nic.destroy_cq(cq)?;
+        worker.world.rings.remove_cq(cq);
+        Ok(())
+    }
+
+    /// Makes an RC queue pair on two rings, claiming the slot if this is the first.
+    pub fn create_qp(
+        &self,
+        init: &QpInit,
+        send: WorkConsumer,
+        recv: WorkConsumer,
+        async_fd: RawFd,
+    ) -> Result<Qpn, DeviceError> {
+        let mut worker = self.control()?;
+        if worker.world.endpoint.is_none() {
+            self.claim(&mut worker)?;
+        }
+        let now = clock::now();
+        let Worker { nic, world, counters, numbers, .. } = &mut *worker;
+        let numbers = numbers.as_mut().ok_or(DeviceError::Numbers)?;
+        let qpn = numbers.take(now).map_err(|_| DeviceError::Numbers)?;
+        if let Err(error) = nic.create_qp(qpn, init, ConnectionId(clock::entropy())) {
+            numbers.give_back(now, qpn);
+            return Err(error.into());
+        }
+        world.rings.add_qp(qpn, send, recv, async_fd);
+        counters.qp(qpn);
+        Ok(qpn)
+    }
+
+    /// Binds the slot's port and starts the background thread.
+    fn claim(&self, worker: &mut Worker) -> Result<(), StartError> {
+        let system = |what| move |source| StartError::System { what, source };
+        let wanted = srdma_net::Options {
+            receive_buffer_bytes: self.options.receive_buffer_bytes,
+            gso: !self.options.no_gso,
+            ..srdma_net::Options::default()
+        };
+        let mut endpoint = Endpoint::open(self.address, &wanted)?;
+        if self.options.loss_ppm > 0 {
+            let seed = self.options.seed.unwrap_or_else(clock::entropy);
+            endpoint.set_faults(FaultPlan::loss(seed, self.options.loss_ppm));
+        }
+        if let Some(path) = &self.options.trace {
+            let path = for_this_process(path);
+            match Capture::create(&path) {
+                Ok(capture) => endpoint.set_capture(capture),
+                Err(source) => return Err(StartError::File { path, source }),
+            }
+        }
+        worker.world.free_bytes = endpoint.free_bytes();
+        worker.numbers = Some(Numbers::new(endpoint.slot(), clock::entropy() as u16));
+        worker.world.batch =
+            Some(ReceiveBatch::new(RECEIVE_BUFFERS).map_err(system("Reserving receive buffers"))?);
+        worker.world.endpoint = Some(endpoint);
+        let shared = Arc::clone(&self.shared);
+        let body = move || {
+            let run = std::panic::AssertUnwindSafe(|| background::run(&shared));
+            if std::panic::catch_unwind(run).is_err() {
+                shared.fail();
+            }
+        };
+        std::thread::Builder::new()
+            .name("srdma".into())
+            .spawn(body)
+            .map_err(system("Starting the background thread"))?;
+        Ok(())
+    }
+
+    /// Changes attributes and state.
+    pub fn modify_qp(&self, qpn: Qpn, attributes: &QpAttributes, mask: QpMask) -> Result<(), DeviceError> {
+        let now = clock::now();
+        let connection = ConnectionId(clock::entropy());
+        let mut worker = self.control()?;
+        let Worker { nic, world, counters, .. } = &mut *worker;
+        nic.modify_qp(now, qpn, attributes, mask, connection, world, counters)?;
+        if mask.contains(QpMask::STATE) && attributes.state == QpState::Reset {
+            world.rings.discard(qpn);
+        }
+        counters.failures += u64::from(mask.contains(QpMask::STATE) && attributes.state == QpState::Err);
+        if mask.contains(QpMask::AV.with(QpMask::DEST_QPN)) {
+            let qp = counters.qp(qpn);
+            let address = Ipv6Addr::from(attributes.dest_gid).to_canonical();
+            qp.peer = Some(SocketAddr::new(address, Qpn(attributes.dest_qpn).slot().port()));
+            qp.peer_qpn = attributes.dest_qpn;
+        }
+        self.shared.let_go(worker);
+        Ok(())
+    }
+
+    /// Shows attributes.
+    pub fn query_qp(&self, qpn: Qpn) -> Result<QpAttributes, DeviceError> {
+        Ok(self.control()?.nic.query_qp(qpn)?.0)
+    }
+
+    /// Removes a queue pair; its number goes into quarantine.
+    pub fn destroy_qp(&self, qpn: Qpn) -> Result<(), DeviceError> {
+        let now = clock::now();
+        let mut worker = self.control()?;
+        let Worker { nic, world, counters, numbers, .. } = &mut *worker;
+        nic.destroy_qp(now, qpn, world, counters)?;
+        world.rings.remove_qp(qpn);
+        counters.retire(qpn);
+        if let Some(numbers) = numbers {
+            numbers.give_back(now, qpn);
+        }
+        self.shared.let_go(worker);
+        Ok(())
+    }
+
+    /// The program posted to a send ring.
+    pub fn ring_send(&self, qpn: Qpn) {
+        // The page's own sleeping flag is not used in this process: the caller makes the progress itself.
+        let _ = self.shared.sends.ring(u32::from(qpn.index()));
+        self.guard(|shared| shared.progress_if_free());
+    }
+
+    /// The program posted to a receive ring. Receives are taken when messages come, so there is nothing to do
+    /// now, unless a queue pair is in the error state and its receives must be flushed.
+    pub fn ring_recv(&self, qpn: Qpn) {
+        let _ = self.shared.recvs.ring(u32::from(qpn.index()));
+        if self.shared.flushing.load(Ordering::Relaxed) {
+            self.guard(|shared| shared.progress_if_free());
+        }
+    }
+
+    /// A caller found a completion queue empty: makes progress.
+    pub fn poll(&self) {
+        self.shared.last_poll_ns.store(clock::now().0, Ordering::Relaxed);
+        self.guard(|shared| shared.progress_if_free());
+    }
+
+    /// Writes an event on the caller's behalf.
+    pub fn signal(&self, events: CqEvents) {
+        write_event(events.fd, events.cookie.to_ne_bytes());
+    }
+
+    /// Runs `work`; a panic of ours fails the device instead of the program.
+    fn guard<T>(&self, work: impl FnOnce(&Shared) -> T) {
+        if self.is_gone() {
+            return;
+        }
+        let run = std::panic::AssertUnwindSafe(|| work(&self.shared));
+        if std::panic::catch_unwind(run).is_err() {
+            self.shared.fail();
+        }
+    }
+
+    /// Ends the device at process exit: peers are told, reports are written.
+    pub fn shut_down(&self) {
+        if self.shared.gone.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.shared.pillow.kick_always();
+        let mut worker = self.shared.lock();
+        let now = clock::now();
+        if let Some(path) = &self.options.stats {
+            let path = for_this_process(path);
+            let report = stats::report(self.address, &self.options, &mut worker);
+            if let Err(error) = std::fs::write(&path, report) {
+                eprintln!("srdma: cannot write {}: {error}", path.display());
+            }
+        }
+        let Worker { nic, world, counters, .. } = &mut *worker;
+        for qpn in world.rings.queue_pairs() {
+            // A queue pair that is already gone needs no farewell.
+            let _ = nic.destroy_qp(now, qpn, world, counters);
+        }
+        if let Some(endpoint) = &mut world.endpoint {
+            let _ = endpoint.flush_capture();
+        }
+    }
+
+    /// In a child after fork: gives up the parent's descriptors. Async-signal-safe: flags and close(2) only.
+    pub fn abandon_in_child(&self) {
+        self.shared.gone.store(true, Ordering::Release);
+        let Some(worker) = self.shared.try_lock() else { return };
+        if let Some(endpoint) = &worker.world.endpoint {
+            endpoint.close_descriptors_in_child();
+        }
+    }
+}
+
+impl Shared {
+    /// Our own code failed: the device is dead, and every program that has it open hears of it.
+    fn fail(&self) {
+        self.gone.store(true, Ordering::Release);
+        let event = AsyncEvent { kind: AsyncKind::DeviceFatal, object: 0 };
+        if let Some(worker) = self.try_lock() {
+            for fd in &worker.world.rings.opens {
+                write_event(*fd, crate::queues::async_record(event));
+            }
+        }
+    }
+}

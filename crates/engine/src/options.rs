@@ -1,0 +1,61 @@
+//! Settings of a device, as plain values. Files and environment are read elsewhere.
+
+use std::path::PathBuf;
+
+use srdma_rnic::Order;
+use srdma_transport::SelectorKind;
+
+/// Settings of one in-process device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Paths per connection, 1–256.
+    pub paths: u16,
+    /// How the next path is chosen.
+    pub selector: SelectorKind,
+    /// How much reordering a program may see.
+    pub order: Order,
+    /// Seed of spraying and of `loss_ppm`; drawn from the system if not given.
+    pub seed: Option<u64>,
+    /// Parts per million of our own packets that are dropped instead of sent.
+    pub loss_ppm: u32,
+    /// Drop whole bursts rather than single packets.
+    pub loss_of_bursts: bool,
+    /// Write counters as JSON to this file when the process exits; `%p` becomes the process id.
+    pub stats: Option<PathBuf>,
+    /// Write every packet to this pcapng file; `%p` becomes the process id.
+    pub trace: Option<PathBuf>,
+    /// Do not use segmentation offload.
+    pub no_gso: bool,
+    /// Bytes of receive socket buffer to ask for.
+    pub receive_buffer_bytes: u32,
+    /// Packets that travel together on one path, at most.
+    pub unit_packets_max: u8,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            paths: 128,
+            selector: SelectorKind::Oblivious,
+            order: Order::Default,
+            seed: None,
+            loss_ppm: 0,
+            loss_of_bursts: false,
+            stats: None,
+            trace: None,
+            no_gso: false,
+            receive_buffer_bytes: 8 << 20,
+            unit_packets_max: 64,
+        }
+    }
+}
+
+/// Replaces `%p` by the process id, so that client and server of one command line do not share a file.
+pub fn for_this_process(path: &std::path::Path) -> PathBuf {
+    let text = path.to_string_lossy();
+    if text.contains("%p") {
+        PathBuf::from(text.replace("%p", &std::process::id().to_string()))
+    } else {
+        path.to_path_buf()
+    }
+}

@@ -1,0 +1,103 @@
+//! The report of `--stats`: counters of a device as JSON.
+
+use std::net::IpAddr;
+
+use serde_json::{json, Map, Value};
+use srdma_seams::Slot;
+
+use crate::counters::{drop_name, retransmit_name, QpCounters};
+use crate::options::Options;
+use crate::worker::Worker;
+
+/// Version of the report's layout. It grows; a field that changes its meaning raises it.
+const VERSION: u32 = 1;
+
+/// The report, ready to be written.
+pub(crate) fn report(address: IpAddr, options: &Options, worker: &mut Worker) -> String {
+    let slot = worker.slot().map(|(_, slot)| slot);
+    let socket = worker.world.endpoint.as_ref().map(|endpoint| {
+        let counters = endpoint.counters();
+        let named = counters.named();
+        Value::Object(named.iter().map(|(name, value)| ((*name).into(), json!(value))).collect())
+    });
+    let qps: Vec<Value> = worker.counters.all().map(|(qpn, qp, live)| queue_pair(qpn, qp, live)).collect();
+    let program = std::env::args_os().next().map(|arg| arg.to_string_lossy().into_owned());
+    let report = json!({
+        "version": VERSION,
+        "program": program,
+        "pid": std::process::id(),
+        "device": {
+            "address": address.to_string(),
+            "slot": slot.map(|slot| slot.0),
+            "port": slot.map(Slot::port),
+            "paths": options.paths,
+            "selector": format!("{:?}", options.selector).to_lowercase(),
+            "order": format!("{:?}", options.order).to_lowercase(),
+        },
+        "socket": socket,
+        "memory": { "placement_calls": worker.world.placement_calls },
+        "dropped": named(&worker.counters.dropped, drop_name),
+        "qps": qps,
+        "qps_unlisted": worker.counters.finished_unlisted,
+    });
+    let mut text = serde_json::to_string_pretty(&report).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn named(counts: &[u64], name: fn(usize) -> &'static str) -> Value {
+    let entries = counts.iter().enumerate().map(|(index, count)| (name(index).into(), json!(count)));
+    Value::Object(entries.collect::<Map<_, _>>())
+}
+
+fn queue_pair(qpn: u32, qp: &QpCounters, live: bool) -> Value {
+    let used = qp.paths.iter().enumerate().filter(|(_, path)| path.units > 0 || path.received > 0);
+    let paths: Vec<Value> = used
+        .map(|(index, path)| {
+            json!({
+                "path": index,
+                "units": path.units,
+                "packets": path.packets,
+                "bytes": path.bytes,
+                "acked": path.acked,
+                "lost": path.lost,
+                "ce": path.ce,
+                "rtt_min_ns": path.rtt_min_ns,
+                "received": path.received,
+            })
+        })
+        .collect();
+    json!({
+        "qpn": qpn,
+        "live": live,
+        "peer": qp.peer.map(|peer| peer.to_string()),
+        "peer_qpn": qp.peer_qpn,
+        "failure": qp.failure,
+        "units_sent": qp.units_sent,
+        "packets_sent": qp.packets_sent,
+        "bytes_sent": qp.bytes_sent,
+        "packets_received": qp.packets_received,
+        "bytes_received": qp.bytes_received,
+        "retransmitted": named(&qp.retransmitted, retransmit_name),
+        "lost": named(&qp.lost, retransmit_name),
+        "undone": qp.undone,
+        "tail_probes": qp.tail_probes,
+        "rtos": qp.rtos,
+        "dropped": named(&qp.dropped, drop_name),
+        "held": qp.held,
+        "out_of_order_max_packets": qp.ahead_max_packets,
+        "acks_sent": qp.acks_sent,
+        "rnr_sent": qp.rnr_sent,
+        "rnr_received": qp.rnr_received,
+        "naks_sent": qp.naks_sent,
+        "naks_received": qp.naks_received,
+        "ce_marked": qp.ce_marked,
+        "rtt_ns": { "min": qp.rtt_min_ns, "smoothed": qp.rtt_smoothed_ns, "max": qp.rtt_max_ns },
+        "window_bytes": qp.window_bytes,
+        "window_max_bytes": qp.window_max_bytes,
+        "mtu_bytes": qp.mtu_bytes,
+        "paths_suspected": qp.paths_suspected,
+        "paths_restored": qp.paths_restored,
+        "paths": paths,
+    })
+}

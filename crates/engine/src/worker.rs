@@ -1,0 +1,191 @@
+//! One turn of work: doorbells, arriving packets, timers, sending.
+
+use std::net::{IpAddr, SocketAddr};
+
+use srdma_net::Segment;
+use srdma_ring::DoorbellPage;
+use srdma_rnic::world::PayloadRef;
+use srdma_rnic::{Nic, Received};
+use srdma_seams::event::DropCause;
+use srdma_seams::{Duration, Now, PathId, Qpn, Slot};
+use srdma_wire::{Echo, Packet, ParseError};
+
+use crate::clock;
+use crate::counters::Counters;
+use crate::numbers::Numbers;
+use crate::world::InProcess;
+
+/// Bursts sent per turn before arriving packets are looked at again: ACKs open windows, so looking is worth it.
+const BURSTS_PER_TURN: usize = 16;
+/// Batches received per turn before sending is looked at again.
+const BATCHES_PER_TURN: usize = 4;
+/// How soon a full socket is tried again.
+const BUSY_RETRY: Duration = Duration::from_micros(100);
+/// Echo answers per second, at most: enough for anybody who checks the way here.
+const ECHOES_PER_SECOND: u32 = 2_000;
+
+/// Everything behind the worker's lock.
+pub(crate) struct Worker {
+    pub(crate) nic: Nic,
+    pub(crate) world: InProcess,
+    pub(crate) counters: Counters,
+    pub(crate) numbers: Option<Numbers>,
+    received: Vec<Received>,
+    /// More could be sent at once.
+    pub(crate) more: bool,
+    delayed_until: Option<Now>,
+    echo_second: u64,
+    echoes: u32,
+}
+
+impl Worker {
+    pub(crate) fn new(nic: Nic) -> Worker {
+        Worker {
+            nic,
+            world: InProcess::new(),
+            counters: Counters::default(),
+            numbers: None,
+            received: Vec::new(),
+            more: false,
+            delayed_until: None,
+            echo_second: 0,
+            echoes: 0,
+        }
+    }
+
+    /// Address of the claimed slot.
+    pub(crate) fn slot(&self) -> Option<(IpAddr, Slot)> {
+        self.world.endpoint.as_ref().map(|endpoint| (endpoint.local(), endpoint.slot()))
+    }
+
+    /// One turn. Returns whether packets had arrived.
+    pub(crate) fn turn(&mut self, sends: &DoorbellPage, recvs: &DoorbellPage) -> bool {
+        let now = clock::now();
+        let Some(slot) = self.slot().map(|(_, slot)| slot) else {
+            return false;
+        };
+        self.delayed_until = self.world.endpoint.as_mut().and_then(|endpoint| endpoint.advance(now));
+        let Worker { nic, world, counters, .. } = self;
+        sends.take(|index| nic.doorbell_send(now, Qpn::new(slot, index as u16), world, counters));
+        recvs.take(|index| nic.doorbell_recv(now, Qpn::new(slot, index as u16), world, counters));
+        // What was just posted leaves first; the packets that wait have waited already.
+        self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
+        let had_packets = self.receive_some(now);
+        self.timers(clock::now());
+        let Worker { nic, world, counters, .. } = self;
+        if had_packets || self.more {
+            self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
+        }
+        had_packets
+    }
+
+    /// Fires what is due.
+    pub(crate) fn timers(&mut self, now: Now) {
+        if self.nic.next_timeout().is_some_and(|due| due <= now) {
+            self.nic.on_time(now, &mut self.world, &mut self.counters);
+            self.more |= self.nic.pump(now, BURSTS_PER_TURN, &mut self.world, &mut self.counters);
+        }
+    }
+
+    fn receive_some(&mut self, now: Now) -> bool {
+        let mut any = false;
+        for _ in 0..BATCHES_PER_TURN {
+            let (Some(endpoint), Some(batch)) = (&mut self.world.endpoint, &mut self.world.batch) else {
+                return any;
+            };
+            // A broken socket is found out by the peers' silence; there is nobody here to tell.
+            let packets = endpoint.receive(batch).unwrap_or(0);
+            let drained = !batch.is_full();
+            if packets == 0 {
+                break;
+            }
+            any = true;
+            self.sort_out(now);
+            let Worker { nic, world, counters, received, .. } = self;
+            nic.receive(now, received, world, counters);
+            if drained {
+                break;
+            }
+            if let Some(endpoint) = &mut self.world.endpoint {
+                self.world.free_bytes = endpoint.free_bytes();
+            }
+        }
+        any
+    }
+
+    /// Parses the batch; answers echoes; what is left is for queue pairs.
+    fn sort_out(&mut self, now: Now) {
+        self.received.clear();
+        let Some(batch) = &self.world.batch else { return };
+        let mut echoes: Vec<(SocketAddr, Echo)> = Vec::new();
+        for segment in batch.segments() {
+            let bytes = batch.packet(&segment);
+            match srdma_wire::parse(bytes) {
+                Ok((Packet::Echo(echo), _)) if !echo.reply => {
+                    echoes.push((segment.from, answer(&echo, &segment)));
+                }
+                Ok((packet, header_bytes)) => self.received.push(Received {
+                    from: segment.from,
+                    packet,
+                    payload: PayloadRef {
+                        buffer: segment.buffer,
+                        offset: segment.offset + header_bytes as u32,
+                        length: segment.length - header_bytes as u32,
+                    },
+                    ce: segment.ce,
+                }),
+                Err(ParseError::HeaderCheck) => self.counters.drop_foreign(DropCause::HeaderCheck),
+                Err(_) => self.counters.drop_foreign(DropCause::Malformed),
+            }
+        }
+        for (from, echo) in echoes {
+            self.echo(now, from, &echo);
+        }
+    }
+
+    fn echo(&mut self, now: Now, from: SocketAddr, echo: &Echo) {
+        let second = now.0 / 1_000_000_000;
+        if second != self.echo_second {
+            (self.echo_second, self.echoes) = (second, 0);
+        }
+        self.echoes += 1;
+        if self.echoes <= ECHOES_PER_SECOND {
+            if let Some(endpoint) = &mut self.world.endpoint {
+                // An answer that cannot be sent is as good as one lost on the way.
+                let _ = endpoint.send_control(
+                    PathId(echo.path.0 & 0xff),
+                    from,
+                    0,
+                    &Packet::Echo(*echo),
+                    echo.probe_bytes,
+                );
+            }
+        }
+    }
+
+    /// When the next turn is due although nothing happens.
+    pub(crate) fn deadline(&mut self, now: Now) -> Option<Now> {
+        if self.more {
+            return Some(now);
+        }
+        let busy = std::mem::take(&mut self.world.busy).then_some(now + BUSY_RETRY);
+        [self.nic.next_timeout(), self.delayed_until, busy].into_iter().flatten().min()
+    }
+}
+
+/// The answer to an echo that arrived as `segment`: never longer than the question.
+fn answer(echo: &Echo, segment: &Segment) -> Echo {
+    let observed = match segment.from.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    Echo {
+        reply: true,
+        version: srdma_wire::VERSION,
+        observed_ttl: segment.ttl,
+        observed_address: observed,
+        observed_port: segment.from.port(),
+        probe_bytes: echo.probe_bytes.min(segment.length as u16),
+        ..*echo
+    }
+}

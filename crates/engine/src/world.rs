@@ -1,0 +1,199 @@
+//! The world of one device in one process: its rings, its memory, its sockets.
+
+use std::net::SocketAddr;
+
+use srdma_abi::{AsyncEvent, Completion, RecvEntry, SendEntry};
+use srdma_dma::{Holds, OwnMemory, Transfer};
+use srdma_memory::{AddressSpace, Segment};
+use srdma_net::{Endpoint, RawSlice, ReceiveBatch, SendError};
+use srdma_rnic::world::{
+    AtomicOp, Burst, Copy, CopyFault, CqFull, HoldSlot, Link, Mover, PayloadRef, Queues, SendRefusal, Source,
+    Taken,
+};
+use srdma_seams::{Cqn, PathId, Qpn};
+use srdma_wire::Packet;
+
+use crate::queues::RingTable;
+
+/// Bytes of held payloads that one device keeps at most. What does not fit is treated as not received.
+const HOLD_BYTES_MAX: usize = 32 << 20;
+
+/// Everything that `rnic` needs from outside, for a device in its program's own process.
+pub(crate) struct InProcess {
+    pub(crate) rings: RingTable,
+    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) batch: Option<ReceiveBatch>,
+    pub(crate) memory: OwnMemory,
+    pub(crate) holds: Holds,
+    pub(crate) free_bytes: u32,
+    /// A socket was full: try again soon although nothing else happens.
+    pub(crate) busy: bool,
+    transfers: Vec<Transfer>,
+    /// System calls that placed bytes.
+    pub(crate) placement_calls: u64,
+    slices: Vec<RawSlice>,
+}
+
+impl InProcess {
+    pub(crate) fn new() -> InProcess {
+        InProcess {
+            rings: RingTable::default(),
+            endpoint: None,
+            batch: None,
+            // SAFETY: this world hands it only addresses that `rnic` has resolved through a live key, i.e. memory
+            // that the program registered for exactly this, and buffers of its own that live through each call.
+            memory: unsafe { OwnMemory::new() },
+            holds: Holds::new(HOLD_BYTES_MAX),
+            free_bytes: 0,
+            busy: false,
+            transfers: Vec::new(),
+            placement_calls: 0,
+            slices: Vec::new(),
+        }
+    }
+
+    fn payload(&self, payload: PayloadRef) -> &[u8] {
+        match &self.batch {
+            Some(batch) => batch.bytes(payload.buffer, payload.offset, payload.length),
+            None => &[],
+        }
+    }
+
+    /// Where the bytes of a copy come from; empty if the source does not hold that many.
+    fn source<'a>(&'a self, copy: &'a Copy) -> &'a [u8] {
+        let length = copy.to.length as usize;
+        let bytes = match &copy.source {
+            Source::Payload(payload) => self.payload(*payload),
+            Source::Held(slot, from) => self.holds.get(slot.0).get(*from as usize..).unwrap_or(&[]),
+            Source::Bytes(bytes) => &bytes[..],
+        };
+        bytes.get(..length).unwrap_or(&[])
+    }
+}
+
+impl Queues for InProcess {
+    fn take_send(&mut self, qpn: Qpn, entry: &mut SendEntry) -> Taken {
+        self.rings.take_send(qpn, entry)
+    }
+    fn retire_send(&mut self, qpn: Qpn, units: u32) {
+        self.rings.retire_send(qpn, units);
+    }
+    fn take_recv(&mut self, qpn: Qpn, entry: &mut RecvEntry) -> Taken {
+        self.rings.take_recv(qpn, entry)
+    }
+    fn retire_recv(&mut self, qpn: Qpn, units: u32) {
+        self.rings.retire_recv(qpn, units);
+    }
+    fn complete(&mut self, cq: Cqn, completion: &Completion, solicited: bool) -> Result<(), CqFull> {
+        self.rings.complete(cq, completion, solicited)
+    }
+    fn raise(&mut self, event: AsyncEvent) {
+        self.rings.raise(event);
+    }
+}
+
+impl Mover for InProcess {
+    fn copy(&mut self, batch: &[Copy]) -> Result<(), CopyFault> {
+        let mut transfers = std::mem::take(&mut self.transfers);
+        transfers.clear();
+        let mut result = Ok(());
+        for (index, copy) in batch.iter().enumerate() {
+            let source = self.source(copy);
+            // Only host memory can be placed into, and only bytes that are there can be placed.
+            if copy.to.space != AddressSpace::Host || source.len() != copy.to.length as usize {
+                result = Err(CopyFault { index });
+                break;
+            }
+            transfers.push(Transfer::out(source, copy.to.address));
+        }
+        let moved = self.memory.write(&transfers);
+        self.placement_calls += u64::from(!transfers.is_empty());
+        self.transfers = transfers;
+        moved.map_err(|fault| CopyFault { index: fault.index })?;
+        result
+    }
+
+    fn atomic(&mut self, at: Segment, op: AtomicOp) -> Result<u64, CopyFault> {
+        if at.space != AddressSpace::Host || at.length != 8 {
+            return Err(CopyFault { index: 0 });
+        }
+        let change = |old: u64| match op {
+            AtomicOp::CompareSwap { compare, swap } => (old == compare).then_some(swap),
+            AtomicOp::FetchAdd { add } => Some(old.wrapping_add(add)),
+        };
+        self.memory.atomic_u64(at.address, change).map_err(|_| CopyFault { index: 0 })
+    }
+
+    fn hold(&mut self, payload: PayloadRef) -> Option<HoldSlot> {
+        let bytes = match &self.batch {
+            Some(batch) => batch.bytes(payload.buffer, payload.offset, payload.length),
+            None => &[],
+        };
+        self.holds.put(bytes).map(HoldSlot)
+    }
+
+    fn release(&mut self, slot: HoldSlot) {
+        self.holds.release(slot.0);
+    }
+
+    fn payload_crc(&mut self, payload: PayloadRef) -> u32 {
+        srdma_wire::crc32c(self.payload(payload))
+    }
+}
+
+fn refusal(error: SendError) -> SendRefusal {
+    match error {
+        SendError::Busy => SendRefusal::Busy,
+        SendError::Fault { packet } => SendRefusal::Fault { packet },
+        SendError::Unreachable => SendRefusal::Unreachable,
+        SendError::TooBig => SendRefusal::TooBig,
+    }
+}
+
+impl Link for InProcess {
+    fn send_burst(&mut self, burst: &Burst<'_>) -> Result<(), SendRefusal> {
+        let Some(endpoint) = &mut self.endpoint else {
+            return Err(SendRefusal::Unreachable);
+        };
+        let mut out = endpoint.burst(burst.path, burst.peer, burst.traffic_class);
+        let mut segments = burst.segments.iter();
+        for (index, packet) in burst.packets.iter().enumerate() {
+            self.slices.clear();
+            for segment in segments.by_ref().take(usize::from(packet.segment_count)) {
+                let address = match segment.space {
+                    AddressSpace::Host => Some(segment.address as usize),
+                    AddressSpace::SendRing(qpn) => self
+                        .rings
+                        .inline_address(qpn, segment.address, segment.length)
+                        .map(|pointer| pointer as usize),
+                    AddressSpace::Gpu(_) => None,
+                };
+                let Some(address) = address else {
+                    return Err(SendRefusal::Fault { packet: index });
+                };
+                self.slices.push(RawSlice { address, length: segment.length as usize });
+            }
+            out.push(&packet.packet, &self.slices).map_err(|_| SendRefusal::TooBig)?;
+        }
+        let result = out.send().map_err(refusal);
+        self.busy |= result == Err(SendRefusal::Busy);
+        result
+    }
+
+    fn send_control(
+        &mut self,
+        peer: SocketAddr,
+        path: PathId,
+        packet: &Packet,
+        pad_bytes: u16,
+    ) -> Result<(), SendRefusal> {
+        let Some(endpoint) = &mut self.endpoint else {
+            return Err(SendRefusal::Unreachable);
+        };
+        endpoint.send_control(path, peer, 0, packet, pad_bytes).map_err(refusal)
+    }
+
+    fn free_bytes(&self) -> u32 {
+        self.free_bytes
+    }
+}
