@@ -3,7 +3,7 @@
 //! Every byte that arrives is hostile. The parser reads through cursors that cannot run past the end,
 //! checks every field that another room would use as an index or a length, and allocates nothing.
 //!
-//! Read [`prefix`] first (what all packets share), then [`data`], [`ack`], [`handshake`], [`refusal`].
+//! Read `prefix` first (what all packets share), then `data`, `ack`, `handshake`, `refusal`.
 
 mod ack;
 mod bytes;

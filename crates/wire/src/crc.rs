@@ -11,7 +11,7 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// `TABLES[k][b]` is the remainder of byte `b` followed by `k` zero bytes.
 static TABLES: [[u32; 256]; 16] = tables();
 
-#[allow(clippy::indexing_slicing)] // evaluated at compile time
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // evaluated at compile time
 const fn tables() -> [[u32; 256]; 16] {
     let mut tables = [[0u32; 256]; 16];
     let mut byte = 0;

@@ -9,7 +9,7 @@
 //! Read [`packet`] for the values, then [`codec`] for the bytes.
 #![no_std]
 #![forbid(unsafe_code)]
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic))]
 
 pub mod codec;
 pub mod crc;

@@ -28,6 +28,7 @@ pub(super) const ACK_BYTES_MAX: usize =
 /// The largest receive window, and so the longest run of numbers within it.
 const WINDOW_PACKETS_MAX: u32 = 1 << 17;
 
+#[allow(clippy::arithmetic_side_effects)] // counts are checked: 936 at most
 fn ack_bytes(blocks: u8, units: u8) -> Result<usize, &'static str> {
     let (blocks, units) = (usize::from(blocks), usize::from(units));
     if blocks > ACK_BLOCKS_MAX {

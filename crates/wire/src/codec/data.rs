@@ -36,6 +36,7 @@ pub const DATA_HEADER_BYTES_MAX: usize = DATA_HEADER_BYTES + PAYLOAD_CRC_BYTES +
 const UNIT_PACKETS_MAX: u8 = 64;
 
 /// Header length of data packets once `features` are agreed on: what is left of a datagram is payload.
+#[allow(clippy::arithmetic_side_effects)] // 96 at most
 pub const fn data_header_bytes(features: u32) -> usize {
     let crc = if features & crate::packet::FEATURE_PAYLOAD_CRC != 0 { PAYLOAD_CRC_BYTES } else { 0 };
     let tag = if features & crate::packet::FEATURE_TAG != 0 { TAG_BYTES } else { 0 };
@@ -43,6 +44,7 @@ pub const fn data_header_bytes(features: u32) -> usize {
 }
 
 #[inline(always)]
+#[allow(clippy::arithmetic_side_effects)] // 96 at most
 fn header_bytes(flags: u8) -> usize {
     let crc = if flags & FLAG_PAYLOAD_CRC != 0 { PAYLOAD_CRC_BYTES } else { 0 };
     let tag = if flags & FLAG_TAG != 0 { TAG_BYTES } else { 0 };

@@ -50,7 +50,7 @@ impl ParseError {
 /// Why a value cannot become bytes: a fault of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmitError {
-    /// The buffer is shorter than the header. [`super::HEADER_BYTES_MAX`] is always enough.
+    /// The buffer is shorter than the header. [`HEADER_BYTES_MAX`](super::HEADER_BYTES_MAX) is always enough.
     #[error("The buffer is shorter than the header")]
     NoRoom,
     /// A field is outside its range; a receiver would refuse the packet.
