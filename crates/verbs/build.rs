@@ -1,0 +1,15 @@
+//! Generates the bodies of all exported functions that `src/` does not implement.
+
+#[path = "build/symbols.rs"]
+mod symbols;
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=symbols.txt");
+    println!("cargo:rerun-if-changed=build/symbols.rs");
+    let list = symbols::Symbols::parse(&fs::read_to_string("symbols.txt")?)?;
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+    fs::write(out.join("stubs.rs"), list.stubs())?;
+    Ok(())
+}
