@@ -86,16 +86,17 @@ pub struct Address {
 
 /// The usable addresses of this host, best first; with `only`, that one, loopback allowed.
 pub fn addresses(only: Option<IpAddr>) -> Result<Vec<Address>, StartError> {
-    let usable = interfaces::usable(only)
+    let found = interfaces::usable_addresses(only.is_some())
         .map_err(|source| StartError::System { what: "Listing the addresses of this host", source })?;
-    Ok(usable
+    Ok(found
         .into_iter()
+        .filter(|found| only.is_none_or(|only| found.ip == only))
         .map(|found| Address {
-            address: found.address,
-            interface: found.name,
-            interface_index: found.index,
-            mtu_bytes: found.mtu_bytes,
-            mac: found.mac,
+            address: found.ip,
+            interface: found.interface.name,
+            interface_index: found.interface.index,
+            mtu_bytes: found.interface.mtu_bytes,
+            mac: found.interface.mac,
         })
         .collect())
 }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use srdma_abi::{AsyncEvent, AsyncKind, PortInfo, QpAttributes, QpInit, QpMask, QpState};
 use srdma_memory::Rights;
-use srdma_net::{interfaces, Capture, Endpoint, ReceiveBatch};
+use srdma_net::interfaces::{self, Interface};
+use srdma_net::{Capture, Endpoint, ReceiveBatch};
 use srdma_ring::{CompletionProducer, DoorbellPage, WorkConsumer};
 use srdma_rnic::{ControlError, Nic, NicConfig};
 use srdma_seams::{ConnectionId, Cqn, FaultPlan, MrKey, Now, PdId, Qpn};
@@ -29,6 +30,12 @@ const DOORBELLS: u32 = 1 << 16;
 fn datagram_bytes_max(address: IpAddr, mtu_bytes: u32) -> u16 {
     let headers = if address.is_ipv4() { 28 } else { 48 };
     mtu_bytes.saturating_sub(headers).clamp(1_000, 65_000) as u16
+}
+
+/// The interface that has `address`.
+fn interface_of(address: IpAddr) -> std::io::Result<Option<Interface>> {
+    let addresses = interfaces::usable_addresses(true)?;
+    Ok(addresses.into_iter().find(|found| found.ip == address).map(|found| found.interface))
 }
 
 /// Why a device cannot start.
@@ -192,7 +199,6 @@ impl Shared {
 pub struct Device {
     address: IpAddr,
     options: Options,
-    interface: Option<String>,
     shared: Arc<Shared>,
 }
 
@@ -200,7 +206,7 @@ impl Device {
     /// A device that has claimed nothing yet.
     pub fn new(address: IpAddr, options: Options) -> Result<Arc<Device>, StartError> {
         let system = |what| move |source| StartError::System { what, source };
-        let found = interfaces::find(address).map_err(system("Listing the addresses of this host"))?;
+        let found = interface_of(address).map_err(system("Listing the addresses of this host"))?;
         let mtu_bytes = found.as_ref().map_or(1_500, |found| found.mtu_bytes);
         let transport = Config {
             paths: options.paths,
@@ -226,8 +232,7 @@ impl Device {
             gone: AtomicBool::new(false),
             flushing: AtomicBool::new(false),
         };
-        let interface = found.map(|found| found.name);
-        Ok(Arc::new(Device { address, options, interface, shared: Arc::new(shared) }))
+        Ok(Arc::new(Device { address, options, shared: Arc::new(shared) }))
     }
 
     /// Its address.
@@ -242,11 +247,11 @@ impl Device {
 
     /// State of the port, as the interface is now.
     pub fn port(&self) -> PortInfo {
-        let found = interfaces::find(self.address).ok().flatten();
+        let found = interface_of(self.address).ok().flatten();
         PortInfo {
-            active: found.as_ref().is_some_and(|found| found.up),
+            active: found.as_ref().is_some_and(|found| found.is_up() && found.is_running()),
             mtu_bytes: found.as_ref().map_or(0, |found| found.mtu_bytes),
-            speed_mbps: self.interface.as_deref().and_then(interfaces::speed_mbps).unwrap_or(0),
+            speed_mbps: found.and_then(|found| found.speed_mbps).unwrap_or(0),
         }
     }
 
