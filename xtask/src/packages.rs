@@ -20,7 +20,8 @@ const fn need(program: &'static str, package: &'static str) -> Need {
 /// To link the libraries.
 pub const BUILD: &[Need] = &[need("cc", "gcc")];
 /// To build networks.
-pub const FABRIC: &[Need] = &[need("ip", "iproute2"), need("tc", "iproute2"), need("nft", "nftables"), need("ethtool", "ethtool")];
+pub const FABRIC: &[Need] =
+    &[need("ip", "iproute2"), need("tc", "iproute2"), need("nft", "nftables"), need("ethtool", "ethtool")];
 /// To show and measure.
 pub const PROGRAMS: &[Need] =
     &[need("ib_write_bw", "perftest"), need("iperf3", "iperf3"), need("ibv_rc_pingpong", "ibverbs-utils")];
@@ -40,7 +41,10 @@ pub fn ensure(needs: &[&[Need]]) -> Result<()> {
     // SAFETY: geteuid(2) cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
     if !is_root || process::find("apt-get").is_none() {
-        bail!("missing: {}\nInstall them with\n\n    sudo {install}\n\nand run this again", programs.join(", "));
+        bail!(
+            "missing: {}\nInstall them with\n\n    sudo {install}\n\nand run this again",
+            programs.join(", ")
+        );
     }
     report::note(&format!("missing: {}; installing with `{install}`", programs.join(", ")));
     let apt = |words: &str| {

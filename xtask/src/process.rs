@@ -19,11 +19,12 @@ use crate::{interrupt, report};
 /// A program about to be started.
 pub struct Program {
     argv: Vec<OsString>,
-    env: Vec<(OsString, Option<OsString>)>,
+    env: Vec<(OsString, OsString)>,
     stdin: Option<String>,
     namespace: Option<String>,
     limit: Duration,
     shown_as: Option<String>,
+    directory: Option<std::path::PathBuf>,
 }
 
 /// How it went.
@@ -57,7 +58,14 @@ impl Program {
             namespace: None,
             limit: Duration::from_secs(60),
             shown_as: None,
+            directory: None,
         }
+    }
+
+    /// Runs it in `directory`.
+    pub fn in_directory(mut self, directory: &Path) -> Program {
+        self.directory = Some(directory.to_owned());
+        self
     }
 
     /// Adds arguments.
@@ -68,13 +76,7 @@ impl Program {
 
     /// Sets a variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Program {
-        self.env.push((name.into(), Some(value.as_ref().to_owned())));
-        self
-    }
-
-    /// Removes a variable.
-    pub fn env_remove(mut self, name: &str) -> Program {
-        self.env.push((name.into(), None));
+        self.env.push((name.into(), value.as_ref().to_owned()));
         self
     }
 
@@ -114,11 +116,11 @@ impl Program {
         command.args(&self.argv[1..]).process_group(0);
         command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
         for (name, value) in &self.env {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
+            command.env(name, value);
         }
         let namespace = match &self.namespace {
             Some(name) => {
@@ -138,7 +140,8 @@ impl Program {
             });
         }
         let started = Instant::now();
-        let mut child = command.spawn().with_context(|| format!("cannot start {}", self.argv[0].display()))?;
+        let mut child =
+            command.spawn().with_context(|| format!("cannot start {}", self.argv[0].display()))?;
         let pid = child.id() as i32;
         interrupt::add_group(pid);
         if let (Some(text), Some(mut pipe)) = (self.stdin, child.stdin.take()) {
@@ -229,12 +232,6 @@ impl Running {
         self.ended.is_some()
     }
 
-    /// What it has printed so far.
-    pub fn stdout_so_far(&self) -> String {
-        let text = self.stdout.as_ref().map(|out| out.text.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        text.unwrap_or_default()
-    }
-
     /// Sends `signal` to its group.
     pub fn signal(&self, signal: i32) {
         if self.ended.is_none() {
@@ -259,7 +256,7 @@ impl Running {
         // Grandchildren may hold the pipes open; they are in the group.
         // SAFETY: the group may be empty by now, then nothing happens.
         unsafe { libc::kill(-self.pid, libc::SIGKILL) };
-        let mut take = |collected: Option<Collected>| {
+        let take = |collected: Option<Collected>| {
             let Some(Collected { text, thread }) = collected else { return String::new() };
             let _ = thread.join();
             let text = text.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,6 +275,12 @@ impl Running {
             wall,
             cpu: span(usage.ru_utime) + span(usage.ru_stime),
         })
+    }
+
+    /// Waits for its end, but only for `patience` from now.
+    pub fn let_end(mut self, patience: Duration) -> Result<Outcome> {
+        self.limit = self.limit.min(self.started.elapsed() + patience);
+        self.wait()
     }
 
     /// Stops it politely (SIGINT), then by force after `patience`.

@@ -83,7 +83,12 @@ impl Table {
     pub fn lines(&self) -> Vec<String> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut lines = Vec::new();
@@ -152,14 +157,18 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_their_share() {
-        for (share, expected) in [(0.0, "    "), (0.25, "█   "), (0.5, "██  "), (0.5625, "██▎ "), (1.0, "████"), (7.0, "████")] {
+        for (share, expected) in
+            [(0.0, "    "), (0.25, "█   "), (0.5, "██  "), (0.5625, "██▎ "), (1.0, "████"), (7.0, "████")]
+        {
             assert_eq!(bar(share, 4), expected, "{share}");
         }
     }
 
     #[test]
     fn medians_of_even_odd_and_none() {
-        for (values, expected) in [(&[][..], 0.0), (&[3.0, 1.0, 2.0][..], 2.0), (&[4.0, 1.0, 2.0, 3.0][..], 2.5)] {
+        for (values, expected) in
+            [(&[][..], 0.0), (&[3.0, 1.0, 2.0][..], 2.0), (&[4.0, 1.0, 2.0, 3.0][..], 2.5)]
+        {
             assert_eq!(median(values), expected);
         }
     }

@@ -5,17 +5,19 @@
 //! the value is dropped, when the process is interrupted, or with `cargo xtask fabric clean`.
 
 mod namespace;
+mod spread;
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 
 use crate::ground::{self, Ground};
 use crate::interrupt;
 use crate::process::Program;
-pub use namespace::{Host, LinkCount};
+pub use namespace::{inside, Host, LinkCount};
+pub use spread::blast;
 
 /// Every namespace of ours starts with this, then the process id.
 const PREFIX: &str = "srx-";
@@ -84,7 +86,13 @@ impl Fabric {
             ensure!(spec.spines == 0, "a fabric needs network namespaces: {why}");
             let address = outward_address();
             let host = |name: &str| Host { name: name.into(), namespace: None, address };
-            return Ok(Fabric { h1: host("h1"), h2: host("h2"), leaves: Vec::new(), spines: Vec::new(), spec });
+            return Ok(Fabric {
+                h1: host("h1"),
+                h2: host("h2"),
+                leaves: Vec::new(),
+                spines: Vec::new(),
+                spec,
+            });
         }
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -146,9 +154,9 @@ impl Fabric {
         Program::new("ip").args(["-batch", "-"]).stdin(names).success()?;
         std::thread::scope(|scope| {
             let threads: Vec<_> = self.all().map(|host| scope.spawn(move || self.configure(host))).collect();
-            threads.into_iter().try_for_each(|thread| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })
     }
 
@@ -193,8 +201,11 @@ impl Fabric {
             // Room for two full bursts, and a queue of 20 ms.
             let queue_bytes = u64::from(rate_mbit) * 1_000_000 / 8 / 50;
             let rate = format!("tbf rate {rate_mbit}mbit burst 128kb limit {}", queue_bytes.max(262_144));
-            let script: String =
-                self.spines.iter().map(|spine| format!("qdisc add dev {} root {rate}\n", spine.name)).collect();
+            let script: String = self
+                .spines
+                .iter()
+                .map(|spine| format!("qdisc add dev {} root {rate}\n", spine.name))
+                .collect();
             host.tc(&script)?;
         }
         if host.name.starts_with('s') {
@@ -247,27 +258,6 @@ impl Fabric {
         let links = self.h1.links()?;
         links.get(if self.is_real() { "eth0" } else { "lo" }).copied().context("h1 has no interface")
     }
-
-    /// Which spine (from 0) the leaf next to h1 picks for each of these UDP source ports towards `port` of h2.
-    pub fn spine_of_ports(&self, sources: &[u16], port: u16) -> Result<Vec<usize>> {
-        let Some(leaf) = self.leaves.first() else { bail!("no leaves") };
-        let mut script = String::new();
-        for source in sources {
-            let _ = writeln!(
-                script,
-                "route get {} from {} iif host ipproto udp sport {source} dport {port}",
-                self.h2.address, self.h1.address
-            );
-        }
-        let out = Program::new("ip").args(["-o", "-batch", "-"]).stdin(script).on(leaf).success()?;
-        let spine_in = |line: &str| {
-            let name = line.split(" dev ").nth(1)?.split_whitespace().next()?;
-            self.spines.iter().position(|spine| spine.name == name)
-        };
-        let picked: Vec<usize> = out.stdout.lines().filter_map(spine_in).collect();
-        ensure!(picked.len() == sources.len(), "{} answers to {} questions", picked.len(), sources.len());
-        Ok(picked)
-    }
 }
 
 /// What went over each spine between two readings.
@@ -291,7 +281,8 @@ fn loss_rule(per_mille: u32) -> String {
 }
 
 fn dropped(spine: &Host) -> Result<u64> {
-    let out = Program::new("nft").args(["-j", "list", "chain", "ip", "fabric", "loss"]).on(spine).success()?;
+    let out =
+        Program::new("nft").args(["-j", "list", "chain", "ip", "fabric", "loss"]).on(spine).success()?;
     let json: serde_json::Value = serde_json::from_str(&out.stdout)?;
     let items = json["nftables"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut sum = 0;

@@ -21,17 +21,13 @@ pub struct Host {
     pub address: IpAddr,
 }
 
-/// What the kernel counted on one interface. A burst that travels as one buffer counts as one packet.
+/// What the kernel counted on one interface.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkCount {
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Packets received.
-    pub rx_packets: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Packets sent.
-    pub tx_packets: u64,
 }
 
 /// Runs `work` on a thread of its own that has joined namespace `name`.
@@ -82,7 +78,8 @@ impl Host {
             let table = self.proc_net(file).unwrap_or_default();
             for line in table.lines().skip(1) {
                 let local = line.split_whitespace().nth(1).unwrap_or("");
-                if let Some(port) = local.rsplit(':').next().and_then(|hex| u16::from_str_radix(hex, 16).ok()) {
+                if let Some(port) = local.rsplit(':').next().and_then(|hex| u16::from_str_radix(hex, 16).ok())
+                {
                     ports.push(port);
                 }
             }
@@ -131,8 +128,8 @@ fn parse_links(table: &str) -> BTreeMap<String, LinkCount> {
     for line in table.lines().skip(2) {
         let Some((name, rest)) = line.split_once(':') else { continue };
         let numbers: Vec<u64> = rest.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        if let [rx_bytes, rx_packets, _, _, _, _, _, _, tx_bytes, tx_packets, ..] = numbers[..] {
-            let count = LinkCount { rx_bytes, rx_packets, tx_bytes, tx_packets };
+        if let [rx_bytes, _, _, _, _, _, _, _, tx_bytes, ..] = numbers[..] {
+            let count = LinkCount { rx_bytes, tx_bytes };
             links.insert(name.trim().to_owned(), count);
         }
     }
@@ -151,7 +148,7 @@ mod tests {
                 lo: 10 2 0 0 0 0 0 0 30 4 0 0 0 0 0 0\n  up:5 6 0 0 0 0 0 0 7 8 0 0 0 0 0 0\n";
         let links = parse_links(table);
         let up = links.get("up").unwrap();
-        assert_eq!((up.rx_bytes, up.rx_packets, up.tx_bytes, up.tx_packets), (5, 6, 7, 8));
+        assert_eq!((up.rx_bytes, up.tx_bytes), (5, 7));
         assert_eq!(links.get("lo").unwrap().tx_bytes, 30);
     }
 }

@@ -1,0 +1,192 @@
+//! `cargo xtask bench`: speed beside TCP in the same network, interleaved, medians, absolute values.
+//!
+//! Real time is judged only here and only with `--check`; the tests never look at a clock.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context, Result};
+use serde_json::{json, Value};
+
+use crate::fabric::{Fabric, Spec};
+use crate::programs::{iperf3, perftest, Launcher, Pair};
+use crate::report::{median, Table};
+use crate::{ground, packages, report, suite};
+
+/// What to measure and whether to judge it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Writes everything measured here.
+    pub json: Option<PathBuf>,
+    /// Fails if something is slower than it must be.
+    pub check: bool,
+    /// Interleaved pairs of (ours, TCP).
+    pub pairs: usize,
+    /// Only sections whose name contains this.
+    pub only: Option<String>,
+}
+
+/// A measured value and what it must at least be.
+struct Judged {
+    what: String,
+    value: f64,
+    least: f64,
+}
+
+/// Measures; true unless `--check` finds something too slow.
+pub fn run(options: &Options) -> Result<bool> {
+    packages::ensure(&[packages::BUILD, packages::FABRIC, packages::PROGRAMS])?;
+    let dist = suite::built_tree()?;
+    let launcher = Launcher::new(&dist)?;
+    ground::stand();
+    let mut judged = Vec::new();
+    let mut results = serde_json::Map::new();
+    type Section = fn(&Launcher, &Options, &mut Vec<Judged>) -> Result<Value>;
+    let sections: [(&str, Section); 3] = [("cable", cable), ("spines", spines), ("faults", faults)];
+    for (name, section) in sections {
+        if options.only.as_ref().is_some_and(|word| !name.contains(word.as_str())) {
+            continue;
+        }
+        results.insert(name.into(), section(&launcher, options, &mut judged)?);
+        report::plain("");
+    }
+    let mut table = Table::new(&["", "measured", "at least", ""]);
+    for line in &judged {
+        let verdict = if line.value >= line.least { report::good("holds") } else { report::bad("too slow") };
+        table.row(&[line.what.clone(), format!("{:.2}", line.value), format!("{:.2}", line.least), verdict]);
+    }
+    table.print();
+    if let Some(file) = &options.json {
+        let lines: Vec<Value> = judged
+            .iter()
+            .map(|line| json!({"what": line.what, "value": line.value, "least": line.least}))
+            .collect();
+        results.insert("judged".into(), lines.into());
+        std::fs::write(file, serde_json::to_string_pretty(&results)?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        report::say(&format!("written to {}", file.display()));
+    }
+    let holds = judged.iter().all(|line| line.value >= line.least);
+    Ok(holds || !options.check)
+}
+
+/// 1 MiB WRITEs over an unlimited cable beside one TCP stream.
+fn cable(launcher: &Launcher, options: &Options, judged: &mut Vec<Judged>) -> Result<Value> {
+    const MESSAGES: u64 = 3000;
+    const MESSAGE_BYTES: u64 = 1 << 20;
+    let bytes = MESSAGES * MESSAGE_BYTES;
+    let pair = Pair::new(&format!("ib_write_bw -F -s {MESSAGE_BYTES} -n {MESSAGES}")).limit(120);
+    let fabric = Fabric::build(Spec::pair())?;
+    report::say(&format!(
+        "1 MiB WRITEs beside one TCP stream, {} pairs of {}",
+        options.pairs,
+        report::bytes(bytes)
+    ));
+    let (mut ours, mut tcp, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ours_cpu, mut tcp_cpu) = (Vec::new(), Vec::new());
+    for number in 1..=options.pairs {
+        let done = pair.run(launcher, &fabric)?.success()?;
+        let row = perftest::bandwidths(&done.client.stdout).pop().context("ib_write_bw printed no table")?;
+        let stream = iperf3::run_bytes(&fabric, bytes)?;
+        let gigabytes = |bytes: u64| bytes as f64 / 1e9;
+        ours.push(row.mb_per_s);
+        ours_cpu.push((done.client.cpu + done.server.cpu).as_secs_f64() / gigabytes(bytes));
+        tcp.push(stream.mb_per_s);
+        tcp_cpu.push(stream.cpu_s / gigabytes(stream.bytes));
+        ratio.push(row.mb_per_s / stream.mb_per_s);
+        report::say(&format!(
+            "  {number}: ours {:.0} MB/s, TCP {:.0} MB/s, ratio {:.2}",
+            row.mb_per_s,
+            stream.mb_per_s,
+            row.mb_per_s / stream.mb_per_s
+        ));
+    }
+    let mut table = Table::new(&["1 MiB over a cable", "MB/s", "Gbit/s", "CPU s per GB"]);
+    for (name, speed, cpu) in
+        [("ib_write_bw, ours", &ours, &ours_cpu), ("iperf3, one TCP stream", &tcp, &tcp_cpu)]
+    {
+        let speed = median(speed);
+        let cells =
+            [format!("{speed:.0}"), format!("{:.1}", speed * 8.0 / 1000.0), format!("{:.2}", median(cpu))];
+        table.row(&[vec![name.to_owned()], cells.to_vec()].concat());
+    }
+    table.print();
+    judged.push(Judged {
+        what: "WRITE / one TCP stream (median of pairs)".into(),
+        value: median(&ratio),
+        least: 1.0,
+    });
+    Ok(json!({
+        "ours_mb_per_s": ours, "tcp_mb_per_s": tcp, "ratio": ratio,
+        "ours_cpu_s_per_gb": ours_cpu, "tcp_cpu_s_per_gb": tcp_cpu,
+    }))
+}
+
+/// Four spines of 200 Mbit/s: all paths reach the sum, one path a quarter.
+fn spines(launcher: &Launcher, _options: &Options, judged: &mut Vec<Judged>) -> Result<Value> {
+    const SUM_MB_PER_S: f64 = 4.0 * 200.0 / 8.0;
+    report::say("4 spines of 200 Mbit/s: 128 paths, then one");
+    let mut shares = Vec::new();
+    for options in ["", "--selector single"] {
+        let fabric = Fabric::build(Spec::spines(Some(200)))?;
+        let seconds = 6.0;
+        let pair = Pair::new("ib_write_bw -F -n 20000").options(options).limit(200);
+        let mut rate = 0.0;
+        pair.run_while(launcher, &fabric, |client| {
+            suite::wait_for_bytes(&fabric, 10_000_000, || client.has_ended())?;
+            fabric.even_out()?;
+            std::thread::sleep(Duration::from_millis(500));
+            rate = crossing_mb_per_s(&fabric, Duration::from_secs_f64(seconds))?;
+            client.signal(libc::SIGKILL);
+            Ok(())
+        })?;
+        shares.push(rate / SUM_MB_PER_S);
+        let name = if options.is_empty() { "128 paths" } else { "one path" };
+        report::say(&format!(
+            "  {name}: {rate:.1} MB/s of {SUM_MB_PER_S:.0} on the wire ({:.0} %)",
+            100.0 * rate / SUM_MB_PER_S
+        ));
+    }
+    judged.push(Judged { what: "128 paths / sum of four spines".into(), value: shares[0], least: 0.9 });
+    judged.push(Judged { what: "one path / sum of four spines".into(), value: shares[1], least: 0.15 });
+    Ok(json!({"oblivious_share": shares[0], "single_share": shares[1]}))
+}
+
+/// A spine fails under way: what is left within a second.
+fn faults(launcher: &Launcher, _options: &Options, judged: &mut Vec<Judged>) -> Result<Value> {
+    report::say("one of four spines fails under way");
+    let mut shares = Vec::new();
+    for (name, least) in [("links down on both leaves", 0.65), ("packets swallowed silently", 0.30)] {
+        let fabric = Fabric::build(Spec::spines(Some(200)))?;
+        let pair = Pair::new("ib_write_bw -F -n 20000").limit(200);
+        let (mut before, mut after) = (0.0, 0.0);
+        pair.run_while(launcher, &fabric, |client| {
+            suite::wait_for_bytes(&fabric, 10_000_000, || client.has_ended())?;
+            fabric.even_out()?;
+            std::thread::sleep(Duration::from_millis(500));
+            before = crossing_mb_per_s(&fabric, Duration::from_secs(2))?;
+            if least > 0.5 {
+                fabric.set_spine_up(0, false)?;
+            } else {
+                fabric.set_loss(0, 1000)?;
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            after = crossing_mb_per_s(&fabric, Duration::from_secs(3))?;
+            ensure!(!client.has_ended(), "the client ended when the spine failed");
+            client.signal(libc::SIGKILL);
+            Ok(())
+        })?;
+        shares.push(after / before);
+        report::say(&format!("  {name}: {before:.1} MB/s before, {after:.1} MB/s from the next second on"));
+        judged.push(Judged { what: format!("after / before: {name}"), value: after / before, least });
+    }
+    Ok(json!({"links_down_share": shares[0], "swallowed_share": shares[1]}))
+}
+
+/// Bytes that reach h2's interface, headers included, per second over `span`.
+fn crossing_mb_per_s(fabric: &Fabric, span: Duration) -> Result<f64> {
+    let received = || -> Result<u64> { Ok(fabric.h2.links()?.get("eth0").map_or(0, |link| link.rx_bytes)) };
+    let (start, before) = (Instant::now(), received()?);
+    std::thread::sleep(span);
+    Ok((received()? - before) as f64 / start.elapsed().as_secs_f64() / 1e6)
+}

@@ -1,0 +1,184 @@
+//! `cargo xtask demo`: the main job on real programs, in three minutes, with something to look at.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde_json::{json, Value};
+
+use crate::fabric::{difference, Fabric, Spec, SpineCount};
+use crate::ground::{self, Ground};
+use crate::programs::{iperf3, perftest, Done, Launcher, Pair};
+use crate::report::{bar, bytes, faint, plain, say, strong, Table};
+use crate::{packages, report, suite};
+
+const RATE_MBIT: u32 = 200;
+const SPINES: usize = 4;
+
+/// What one program showed in one network.
+struct Shown {
+    name: String,
+    /// MB/s, or microseconds for a latency.
+    value: f64,
+    p99: f64,
+    retransmitted: u64,
+    spines: Vec<SpineCount>,
+}
+
+/// Runs it; writes everything to `json` if given.
+pub fn run(json: Option<PathBuf>) -> Result<bool> {
+    say(&strong("Stellar: unmodified RDMA programs over 128 sprayed paths"));
+    packages::ensure(&[packages::BUILD, packages::FABRIC, packages::PROGRAMS])?;
+    say("building (release)");
+    let dist = suite::built_tree()?;
+    let launcher = Launcher::new(&dist)?;
+    let spec = match ground::stand() {
+        Ground::Loopback(_) => Spec::pair(),
+        Ground::Root | Ground::UserNamespace => Spec::spines(Some(RATE_MBIT)),
+    };
+    let clean = scene(&launcher, &spec, true)?;
+    let lossy = match spec.spines {
+        0 => None,
+        _ => Some(scene(&launcher, &spec.clone().loss(&[10], false), false)?),
+    };
+    plain("");
+    let mut all = vec![summary("No loss", &clean)];
+    if let Some(lossy) = &lossy {
+        all.push(summary("1 % loss on spine 1", lossy));
+    }
+    spread(&clean);
+    plain(&faint("  Try it yourself:  target/dist/bin/srdma run -- ib_write_bw     (and on the other host: … ib_write_bw HOST)"));
+    if let Some(file) = json {
+        std::fs::write(&file, serde_json::to_string_pretty(&Value::Array(all))?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        say(&format!("written to {}", file.display()));
+    }
+    Ok(true)
+}
+
+struct Scene {
+    shown: Vec<Shown>,
+    verified: Option<bool>,
+}
+
+fn scene(launcher: &Launcher, spec: &Spec, with_single: bool) -> Result<Scene> {
+    let fabric = Fabric::build(spec.clone())?;
+    let lossy = spec.loss_per_mille.iter().any(|&loss| loss > 0);
+    match (fabric.is_real(), lossy) {
+        (false, _) => say(&strong("Both sides on this machine")),
+        (_, false) => say(&strong(&format!(
+            "Two hosts (network namespaces), {SPINES} spines of {RATE_MBIT} Mbit/s between them"
+        ))),
+        (_, true) => say(&strong("The same with 1 % of all packets lost on spine 1")),
+    }
+    let mut shown = Vec::new();
+    let watch = |work: &mut dyn FnMut() -> Result<(f64, f64, u64)>, name: &str| -> Result<Shown> {
+        say(&format!("{name} …"));
+        let before = fabric.counts()?;
+        let (value, p99, retransmitted) = work()?;
+        let spines = difference(&before, &fabric.counts()?);
+        Ok(Shown { name: name.into(), value, p99, retransmitted, spines })
+    };
+    shown.push(watch(
+        &mut || {
+            let tcp = iperf3::run(&fabric, 4, 1)?;
+            Ok((tcp.mb_per_s, 0.0, tcp.retransmits))
+        },
+        "TCP, one stream (iperf3)",
+    )?);
+    let bandwidth = |line: &str, options: &str, name: &str| -> Result<Shown> {
+        let pair = Pair::new(line).options(options).limit(60).shown();
+        watch(
+            &mut || {
+                let done = pair.run(launcher, &fabric)?.success()?;
+                let row = perftest::bandwidths(&done.client.stdout).pop().context("no line in its table")?;
+                Ok((row.mb_per_s, 0.0, retransmitted(&done)))
+            },
+            name,
+        )
+    };
+    if with_single && fabric.is_real() {
+        shown.push(bandwidth("ib_write_bw -F -n 2000", "--selector single", "ib_write_bw, 1 path")?);
+    }
+    shown.push(bandwidth("ib_write_bw -F -n 5000", "", "ib_write_bw, 128 paths")?);
+    shown.push(bandwidth("ib_read_bw -F -n 3000", "", "ib_read_bw, 128 paths")?);
+    shown.push(watch(
+        &mut || {
+            let (round_trip_us, p99_us) = iperf3::ping_pong(&fabric, 3000)?;
+            Ok((round_trip_us / 2.0, p99_us / 2.0, 0))
+        },
+        "TCP, 1 byte there and back, half",
+    )?);
+    let lat = Pair::new("ib_send_lat -F -n 3000").limit(60).shown();
+    shown.push(watch(
+        &mut || {
+            let done = lat.run(launcher, &fabric)?.success()?;
+            let row = perftest::latencies(&done.client.stdout).pop().context("no line in its table")?;
+            Ok((row.typical_us, row.p99_us, retransmitted(&done)))
+        },
+        "ib_send_lat, 128 paths",
+    )?);
+    Ok(Scene { shown, verified: suite::verify_data(launcher, &fabric)? })
+}
+
+fn retransmitted(done: &Done) -> u64 {
+    [&done.client_stats, &done.server_stats].into_iter().flatten().map(|stats| stats.retransmitted()).sum()
+}
+
+fn summary(title: &str, scene: &Scene) -> Value {
+    let mut table = Table::new(&[title, "MB/s", "µs", "99 % µs", "sent again"]);
+    for shown in &scene.shown {
+        let latency = shown.p99 > 0.0;
+        let cell = |is: bool, text: String| if is { text } else { String::new() };
+        table.row(&[
+            shown.name.clone(),
+            cell(!latency, format!("{:.1}", shown.value)),
+            cell(latency, format!("{:.1}", shown.value)),
+            cell(latency, format!("{:.1}", shown.p99)),
+            shown.retransmitted.to_string(),
+        ]);
+    }
+    table.print();
+    let verified = match scene.verified {
+        Some(true) => report::good("yes"),
+        Some(false) => report::bad("NO"),
+        None => "not checked".into(),
+    };
+    plain(&format!("  data verified: {verified}\n"));
+    let rows: Vec<Value> = scene
+        .shown
+        .iter()
+        .map(|shown| {
+            let spines: Vec<u64> = shown.spines.iter().map(crossed).collect();
+            json!({
+                "name": shown.name, "value": shown.value, "p99_us": shown.p99,
+                "retransmitted": shown.retransmitted, "bytes_by_spine": spines,
+            })
+        })
+        .collect();
+    json!({"title": title, "rows": rows, "data_verified": scene.verified})
+}
+
+fn crossed(spine: &SpineCount) -> u64 {
+    spine.forward_bytes + spine.backward_bytes
+}
+
+/// A bar per spine for one path and for all, by the kernel's counters.
+fn spread(scene: &Scene) {
+    let wanted = |shown: &&Shown| shown.name.starts_with("ib_write_bw") && !shown.spines.is_empty();
+    for shown in scene.shown.iter().filter(wanted) {
+        let total: u64 = shown.spines.iter().map(crossed).sum();
+        plain(&strong(&format!("  {}: bytes over each spine (kernel counters)", shown.name)));
+        for (index, spine) in shown.spines.iter().enumerate() {
+            let share = crossed(spine) as f64 / total.max(1) as f64;
+            let line = format!(
+                "  spine {} {} {:5.1} %  {}",
+                index + 1,
+                bar(share, 40),
+                share * 100.0,
+                bytes(crossed(spine))
+            );
+            plain(&line);
+        }
+        plain("");
+    }
+}

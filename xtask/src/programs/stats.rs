@@ -1,0 +1,85 @@
+//! The statistics that a program on our library leaves (`srdma run --stats FILE`). The only place that knows
+//! where in the JSON a number is.
+
+use std::path::Path;
+
+use anyhow::{ensure, Context, Result};
+use serde_json::Value;
+
+/// One process's statistics.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    queue_pairs: Vec<Value>,
+}
+
+impl Stats {
+    /// Reads a file.
+    pub fn read(file: &Path) -> Result<Stats> {
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("no statistics in {}", file.display()))?;
+        let json = serde_json::from_str(&text).context("statistics are not JSON")?;
+        Stats::from_json(json)
+    }
+
+    fn from_json(json: Value) -> Result<Stats> {
+        ensure!(json["version"] == 1, "statistics of version {}, this reads 1", json["version"]);
+        let queue_pairs = json["qps"].as_array().context("statistics have no qps")?.clone();
+        Ok(Stats { queue_pairs })
+    }
+
+    fn sum(&self, name: &str) -> u64 {
+        self.queue_pairs.iter().filter_map(|qp| qp[name].as_u64()).sum()
+    }
+
+    /// Bytes sent, headers included, plus payload received.
+    pub fn bytes_moved(&self) -> u64 {
+        self.sum("bytes_sent") + self.sum("bytes_received")
+    }
+
+    /// Payload bytes received.
+    pub fn payload_received(&self) -> u64 {
+        self.sum("bytes_received")
+    }
+
+    /// Spray units sent.
+    pub fn units_sent(&self) -> u64 {
+        self.sum("units_sent")
+    }
+
+    /// Packets sent again, whatever the cause.
+    pub fn retransmitted(&self) -> u64 {
+        let causes = self.queue_pairs.iter().filter_map(|qp| qp["retransmitted"].as_object());
+        causes.flat_map(|causes| causes.values()).filter_map(Value::as_u64).sum()
+    }
+
+    /// Paths that at least one unit was sent on: of the queue pair that used most.
+    pub fn paths_used(&self) -> usize {
+        let paths = self.queue_pairs.iter().filter_map(|qp| qp["paths"].as_array());
+        let used = |path: &&Value| path["units"].as_u64().unwrap_or(0) > 0;
+        paths.map(|paths| paths.iter().filter(used).count()).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_are_summed_over_queue_pairs() {
+        let qp = json!({
+            "units_sent": 3, "bytes_sent": 100, "bytes_received": 20, "retransmitted": {"rto": 1, "age": 2},
+            "paths": [{"path": 0, "units": 2}, {"path": 1, "units": 0}, {"path": 7, "units": 1}],
+        });
+        let stats =
+            Stats::from_json(json!({"version": 1, "socket": {"bytes_sent": 999}, "qps": [qp, qp]})).unwrap();
+        assert_eq!((stats.units_sent(), stats.bytes_moved(), stats.payload_received()), (6, 240, 40));
+        assert_eq!((stats.retransmitted(), stats.paths_used()), (6, 2));
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        assert!(Stats::from_json(json!({"version": 2, "qps": []})).is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! Loss, dead links and silent black holes under programs that must not notice.
+
+use anyhow::{ensure, Result};
+
+use super::paths::wait_for_bytes;
+use super::{Setting, Step};
+use crate::fabric::{difference, Fabric, Spec};
+use crate::programs::Pair;
+
+/// All of them.
+pub fn steps(soak: bool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let losses: [(&str, &'static [u32]); 3] =
+        [("1%-one-spine", &[10]), ("3%-one-spine", &[30]), ("1%-all-spines", &[10, 10, 10, 10])];
+    let lines: [&'static str; 4] = [
+        "ib_write_bw -F -n 2000",
+        "ib_read_bw -F -n 1000",
+        "ib_send_bw -F -n 1000",
+        "ib_send_lat -F -n 2000",
+    ];
+    for (name, per_mille) in losses {
+        for bursts in [false, true] {
+            // CI takes two programs for each kind of loss, soak all four.
+            let skip = usize::from(bursts) * 2;
+            for &line in lines.iter().skip(if soak { 0 } else { skip }).take(if soak { 4 } else { 2 }) {
+                let kind = if bursts { "bursts" } else { "packets" };
+                steps.push(Step::new(format!("loss/{name}-of-{kind} {line}"), move |setting| {
+                    survives_loss(setting, line, per_mille, bursts)
+                }));
+            }
+        }
+    }
+    steps.push(Step::new("faults/spine-down-and-up", |setting| spine_fails(setting, Fault::LinksDown)));
+    steps.push(Step::new("faults/spine-swallows", |setting| spine_fails(setting, Fault::Swallows)));
+    steps
+}
+
+fn survives_loss(setting: &Setting<'_>, line: &str, per_mille: &[u32], bursts: bool) -> Result<String> {
+    let fabric = Fabric::build(Spec::spines(Some(200)).loss(per_mille, bursts))?;
+    let done = Pair::new(line).limit(180).run(setting.launcher()?, &fabric)?.success()?;
+    let lost: u64 = fabric.counts()?.iter().map(|spine| spine.dropped).sum();
+    let again = done.client_stats()?.retransmitted() + done.server_stats()?.retransmitted();
+    if lost > 100 {
+        ensure!(again > 0, "the fabric lost {lost} buffers, yet nothing was sent again by our counters");
+    }
+    Ok(format!("{lost} lost, {again} packets sent again"))
+}
+
+#[derive(Clone, Copy)]
+enum Fault {
+    LinksDown,
+    Swallows,
+}
+
+/// A spine fails in mid-run and the run ends well; what came after the fault crossed the other three. How
+/// fast is a matter for `cargo xtask bench`.
+fn spine_fails(setting: &Setting<'_>, fault: Fault) -> Result<String> {
+    let fabric = Fabric::build(Spec::spines(Some(200)))?;
+    let mut at_fault = Vec::new();
+    let done = Pair::new("ib_write_bw -F -n 8000")
+        .limit(180)
+        .run_while(setting.launcher()?, &fabric, |client| {
+            wait_for_bytes(&fabric, 50_000_000, || client.has_ended())?;
+            match fault {
+                Fault::LinksDown => fabric.set_spine_up(0, false)?,
+                Fault::Swallows => fabric.set_loss(0, 1000)?,
+            }
+            at_fault = fabric.counts()?;
+            Ok(())
+        })?
+        .success()?;
+    let after = difference(&at_fault, &fabric.counts()?);
+    let others: u64 = after[1..].iter().map(|spine| spine.forward_bytes).sum();
+    ensure!(others > 200_000_000, "only {others} bytes crossed the other spines after the fault");
+    ensure!(
+        after[1..].iter().all(|spine| spine.forward_bytes > 10_000_000),
+        "a healthy spine lay idle: {after:?}"
+    );
+    if let Fault::Swallows = fault {
+        ensure!(after[0].dropped > 0, "the black hole swallowed nothing");
+    }
+    let again = done.client_stats()?.retransmitted();
+    ensure!(again > 0, "nothing was sent again by our counters");
+    Ok(format!("{} over three spines afterwards, {again} packets sent again", crate::report::bytes(others)))
+}

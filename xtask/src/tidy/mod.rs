@@ -1,0 +1,17 @@
+//! House rules that a machine can check.
+
+mod nostd;
+mod readme;
+mod rooms;
+mod sources;
+
+use anyhow::Result;
+
+/// What is wrong, one line each.
+pub fn check() -> Result<Vec<String>> {
+    let mut findings = rooms::check()?;
+    findings.extend(sources::check()?);
+    findings.extend(readme::check()?);
+    findings.extend(nostd::check()?);
+    Ok(findings)
+}

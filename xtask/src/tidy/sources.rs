@@ -1,0 +1,83 @@
+//! Length, names and words of source files.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::process::Program;
+use crate::suite::workspace;
+
+const LINES_MAX: usize = 800;
+/// Names that say nothing about what a file is for.
+const EMPTY_NAMES: [&str; 8] = ["util", "utils", "common", "helper", "helpers", "manager", "misc", "tools"];
+/// Put together here so that this file does not find itself.
+const UNFINISHED: [&str; 4] =
+    [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!("), concat!("unimplemented", "!(")];
+
+/// What is wrong.
+pub fn check() -> Result<Vec<String>> {
+    let out = Program::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+        .in_directory(&workspace())
+        .success()?;
+    let mut findings = Vec::new();
+    for name in out.stdout.lines() {
+        // A file may be listed and already deleted.
+        if let Ok(text) = std::fs::read_to_string(workspace().join(name)) {
+            findings
+                .extend(judge(&PathBuf::from(name), &text).into_iter().map(|what| format!("{name}{what}")));
+        }
+    }
+    Ok(findings)
+}
+
+fn judge(path: &Path, text: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.len() > LINES_MAX {
+        findings.push(format!(": {} lines; split it by purpose ({LINES_MAX} at most)", lines.len()));
+    }
+    for part in path.iter().filter_map(|part| part.to_str()) {
+        let stem = part.strip_suffix(".rs").unwrap_or(part);
+        if EMPTY_NAMES.contains(&stem) {
+            findings.push(format!(": the name {stem:?} does not say what it is for"));
+        }
+    }
+    let is_root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
+    if is_root && !text.starts_with("//! ") {
+        findings.push(": does not open with what it is for (//!)".into());
+    }
+    if is_root && text.starts_with("//! placeholder") {
+        findings.push(": has only a placeholder for a head".into());
+    }
+    for (index, line) in lines.iter().enumerate() {
+        if let Some(word) = UNFINISHED.iter().find(|word| line.contains(**word)) {
+            findings.push(format!(":{}: {word}", index + 1));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_finds_its_own() {
+        let long = "//! a\n".repeat(LINES_MAX + 1);
+        let unfinished = format!("//! a\n// {}: later\n", UNFINISHED[0]);
+        let cases: [(&str, &str, usize); 7] = [
+            ("crates/a/src/lib.rs", "//! what it is for\n", 0),
+            ("crates/a/src/lib.rs", "fn f() {}\n", 1),
+            ("crates/a/src/utils.rs", "", 1),
+            ("crates/a/src/common/x.rs", "", 1),
+            ("crates/a/src/x.rs", &long, 1),
+            ("crates/a/src/x.rs", &unfinished, 1),
+            ("crates/a/src/lib.rs", "//! placeholder\n", 1),
+        ];
+        for (path, text, expected) in cases {
+            let findings = judge(Path::new(path), text);
+            assert_eq!(findings.len(), expected, "{path}: {findings:?}");
+        }
+    }
+}
