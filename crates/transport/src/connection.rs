@@ -51,6 +51,13 @@ impl Connection {
         })
     }
 
+    /// Changes the local ACK timeout and the count of retries, which a queue pair learns only on its
+    /// way to RTS. A timeout of zero means never to give up.
+    pub fn set_retry(&mut self, ack_timeout: Duration, retry_count: u8) {
+        self.config.ack_timeout = ack_timeout;
+        self.config.retry_count = retry_count;
+    }
+
     // --- handshake ---------------------------------------------------------------------------
 
     /// Starts the handshake: a HELLO is due. It is repeated only while something waits to be sent.
