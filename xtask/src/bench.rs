@@ -22,6 +22,8 @@ pub struct Options {
     pub check: bool,
     /// Interleaved pairs of (ours, TCP).
     pub pairs: usize,
+    /// The tree to measure; `None` builds it.
+    pub dist: Option<PathBuf>,
     /// Only sections whose name contains this.
     pub only: Option<String>,
 }
@@ -36,7 +38,7 @@ struct Judged {
 /// Measures; true unless `--check` finds something too slow.
 pub fn run(options: &Options) -> Result<bool> {
     packages::ensure(&[packages::BUILD, packages::FABRIC, packages::PROGRAMS])?;
-    let dist = suite::built_tree()?;
+    let dist = suite::built_tree(options.dist.clone())?;
     let launcher = Launcher::new(&dist)?;
     ground::stand();
     let mut judged = Vec::new();

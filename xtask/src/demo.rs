@@ -24,12 +24,14 @@ struct Shown {
     spines: Vec<SpineCount>,
 }
 
-/// Runs it; writes everything to `json` if given.
-pub fn run(json: Option<PathBuf>) -> Result<bool> {
+/// Runs it with the tree at `dist`, or builds one; writes everything to `json` if given.
+pub fn run(json: Option<PathBuf>, dist: Option<PathBuf>) -> Result<bool> {
     say(&strong("Stellar: unmodified RDMA programs over 128 sprayed paths"));
     packages::ensure(&[packages::BUILD, packages::FABRIC, packages::PROGRAMS])?;
-    say("building (release)");
-    let dist = suite::built_tree()?;
+    if dist.is_none() {
+        say("building (release)");
+    }
+    let dist = suite::built_tree(dist)?;
     let launcher = Launcher::new(&dist)?;
     let spec = match ground::stand() {
         Ground::Loopback(_) => Spec::pair(),

@@ -29,10 +29,10 @@ pub const COMMANDS: [&str; 7] = ["demo", "test", "soak", "bench", "dist", "tidy"
 const USAGE: &str = "\
 cargo xtask COMMAND
 
-  demo    [--json FILE]                 real RDMA programs over 4 spines, beside TCP, in three minutes
+  demo    [--json FILE] [--dist DIR]    real RDMA programs over 4 spines, beside TCP, in three minutes
   test    [--only PATTERN] [--list] [--jobs N] [--dist DIR]   everything that CI runs
   soak    [--only PATTERN] [--list] [--jobs N] [--dist DIR]   the same, every combination and more seeds
-  bench   [--json FILE] [--check] [--pairs N] [--only PART]   speed beside TCP
+  bench   [--json FILE] [--check] [--pairs N] [--only PART] [--dist DIR]   speed beside TCP
   dist                                  the relocatable tree in target/dist
   tidy                                  house rules: dependencies, no_std, file lengths, names
   fabric  show|clean [--all]            build and measure the test network; remove leftovers
@@ -64,7 +64,10 @@ fn run() -> Result<bool> {
     let args: Vec<String> = words.collect();
     match command.as_str() {
         "dist" => dist::run(&args).map(|()| true).map_err(|error| anyhow::anyhow!("{error}")),
-        "demo" => demo::run(Arguments::parse(args, &["json"])?.json),
+        "demo" => {
+            let words = Arguments::parse(args, &["json", "dist"])?;
+            demo::run(words.json, words.dist)
+        }
         "test" | "soak" => {
             let words = Arguments::parse(args, &["only", "list", "jobs", "dist"])?;
             suite::run(&suite::Options {
@@ -76,11 +79,12 @@ fn run() -> Result<bool> {
             })
         }
         "bench" => {
-            let words = Arguments::parse(args, &["json", "check", "pairs", "only"])?;
+            let words = Arguments::parse(args, &["json", "check", "pairs", "only", "dist"])?;
             bench::run(&bench::Options {
                 json: words.json,
                 check: words.check,
                 pairs: words.pairs,
+                dist: words.dist,
                 only: words.only,
             })
         }

@@ -91,9 +91,9 @@ pub fn workspace() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Builds the tree and says where it is.
-pub fn built_tree() -> Result<PathBuf> {
-    checks::dist_tree(false)
+/// The tree at `given`, or else one built now.
+pub fn built_tree(given: Option<PathBuf>) -> Result<PathBuf> {
+    given.map_or_else(|| checks::dist_tree(false), Ok)
 }
 
 /// Works through the list; true if everything passed.
