@@ -17,9 +17,10 @@ pub fn human(host: &str, report: &Report) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{named}{} from {}\n", report.peer, report.source);
     text.push_str("  slot  port         answer\n");
-    for alike in report.ports.chunk_by(|a, b| a.state == b.state && a.slot.is_some() && b.slot.is_some()) {
+    for alike in report.ports.chunk_by(|a, b| a.state == b.state && a.port + 1 == b.port) {
         text.push_str(&ports_line(alike));
     }
+    text.push('\n');
     let mut line = |label: &str, value: String| {
         let _ = writeln!(text, "  {label:<11} {value}");
     };
@@ -40,7 +41,10 @@ pub fn human(host: &str, report: &Report) -> String {
             line("paths", count_text(found));
         }
     }
-    let _ = writeln!(text, "\n{}", verdict(host, report));
+    if !text.ends_with("\n\n") {
+        text.push('\n');
+    }
+    let _ = writeln!(text, "{}", verdict(host, report));
     text
 }
 
@@ -122,7 +126,8 @@ fn hop_text(hop: &Hop) -> String {
     }
     let what = match hop.routers.len() {
         1 => "1 router".to_owned(),
-        n => format!("{n} routers"),
+        // One router may answer with several of its addresses.
+        n => format!("{n} router addresses"),
     };
     format!("{what}: {} ({} of {} source ports answered)", names.join(" "), hop.answered, hop.asked)
 }

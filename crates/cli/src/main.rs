@@ -47,17 +47,69 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        // clap knows whether this is help (standard output, 0) or a mistake (standard error, 2).
-        Err(error) => {
-            let code = if error.use_stderr() { USAGE } else { 0 };
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
+        Err(error) => return refused(&error),
     };
     match arguments.command {
         Command::Run(command) => run::run(&command),
         Command::Env(command) => environment::env(&command),
         Command::Check(command) => check::check(&command),
         Command::Explain(command) => explain::explain(&command),
+    }
+}
+
+/// Prints what clap says instead of arguments: help as it is, a mistake as one line.
+fn refused(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    match error.kind() {
+        DisplayHelp | DisplayVersion => print::out(&error.to_string()),
+        DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+        }
+        _ => {
+            print::complain(&mistake(&error.to_string()));
+            return ExitCode::from(USAGE);
+        }
+    }
+    ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
+}
+
+/// The lines of clap's message up to the usage, as one, and where to read on.
+fn mistake(message: &str) -> String {
+    let told = message.strip_prefix("error: ").unwrap_or(message);
+    let worth = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let words: Vec<&str> = told.lines().take_while(worth).flat_map(str::split_whitespace).collect();
+    format!("{}; see --help", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_contradict_nothing() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn mistakes_are_one_line_that_names_the_option() {
+        for (line, said) in [
+            ("run --paths 0 -- true", "invalid value '0' for '--paths <N>': 0 is not in 1..=256; see --help"),
+            ("run --selector x -- true", "[possible values: single, rr, oblivious]"),
+            ("run", "required arguments were not provided: <PROGRAM>"),
+            ("run --bogus -- true", "unexpected argument '--bogus' found"),
+            ("check", "<HOST>"),
+            ("check --listen host", "cannot be used with"),
+            ("check host --for 3", "--listen"),
+            ("check host --port 0", "0 is not in 1..=65535"),
+            ("check host --paths 257", "257 is not in 0..=256"),
+            ("explain", "<CODE|list>"),
+            ("nonsense", "unrecognized subcommand 'nonsense'"),
+        ] {
+            let parsed = Arguments::try_parse_from(std::iter::once("srdma").chain(line.split(' ')));
+            let Err(error) = parsed else { panic!("{line}: taken") };
+            let text = mistake(&error.to_string());
+            assert!(text.contains(said) && !text.contains('\n'), "{line}: {text}");
+        }
     }
 }

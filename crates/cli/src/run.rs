@@ -33,7 +33,7 @@ pub struct RunCommand {
     print: bool,
 
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     line: Vec<OsString>,
 }
 
