@@ -5,6 +5,7 @@ use crate::abi_c::context as abi;
 use crate::abi_c::Plain;
 use crate::border::{caught, export, invalid, object, say, store, unsupported, Errno};
 use crate::context::ContextObject;
+use crate::environment::settings;
 use libc::{c_char, c_int, c_void};
 use srdma_client::{DeviceInfo, OpenError};
 use std::ptr;
@@ -80,7 +81,7 @@ fn listed(info: DeviceInfo, index: usize) -> &'static DeviceObject {
 }
 
 fn current() -> Result<Vec<&'static DeviceObject>, Errno> {
-    match srdma_client::devices() {
+    match srdma_client::devices(settings().address) {
         Ok(infos) if infos.is_empty() => {
             say("no usable address on this host, so no device; SRDMA_ADDR can name one");
             Ok(Vec::new())
@@ -92,9 +93,7 @@ fn current() -> Result<Vec<&'static DeviceObject>, Errno> {
 
 fn cannot_open(error: &OpenError) -> Errno {
     say(&error.to_string());
-    let OpenError::System(_, source) = error;
-    let errno = source.as_ref().and_then(std::io::Error::raw_os_error);
-    Errno(errno.unwrap_or(libc::ENODEV))
+    Errno(error.errno)
 }
 
 export! {

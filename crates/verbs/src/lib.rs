@@ -21,6 +21,7 @@ mod context;
 mod cq;
 mod cq_ex;
 mod device;
+mod environment;
 mod events;
 mod memory;
 mod post;
