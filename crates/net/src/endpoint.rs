@@ -435,8 +435,10 @@ impl Burst<'_> {
         self.len() == 0
     }
 
-    /// Sends the packets, in one system call where sizes allow. In the rare case that the kernel takes
-    /// only the first of them, the burst counts as sent and the rest as lost on the way.
+    /// Sends the packets, in one system call. Packets of equal size are one message, of which all or
+    /// nothing leaves. Where the kernel takes the first messages and is full at the next, the burst counts as
+    /// sent and the rest as lost on the way; where a later one is refused for good, the burst counts as
+    /// not sent although its first packets may arrive.
     pub fn send(self) -> Result<(), SendError> {
         self.endpoint.send_outbox(self.route)
     }

@@ -220,9 +220,11 @@ fn read_mtu(name: &str) -> Option<u32> {
         *to = byte as libc::c_char;
     }
     // SAFETY: the request holds a terminated name, and outlives the call.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as _, &mut request) };
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as _, &mut request) } != 0 {
+        return None;
+    }
     // SAFETY: SIOCGIFMTU fills in the MTU.
-    (result == 0).then(|| unsafe { request.ifr_ifru.ifru_mtu }).and_then(|mtu| u32::try_from(mtu).ok())
+    u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 
 #[cfg(test)]
@@ -270,7 +272,7 @@ mod tests {
             },
             default_route,
         };
-        let mut all = vec![
+        let mut all = [
             address("fd00::9", 2, false),
             address("10.0.0.9", 3, false),
             address("fd00::1", 1, true),

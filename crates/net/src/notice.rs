@@ -4,5 +4,6 @@ use std::io::Write;
 
 /// Writes one line.
 pub(crate) fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "srdma: {text}");
+    // One write: other threads and processes share the terminal.
+    let _ = std::io::stderr().write_all(format!("srdma: {text}\n").as_bytes());
 }
