@@ -201,6 +201,11 @@ impl Connection {
         }
     }
 
+    /// Every packet of `space` before this one was received, as of the last ACK.
+    pub fn received_before(&self, space: Space) -> u64 {
+        self.receivers[space as usize].base()
+    }
+
     /// The responder could not use packet `seq` after all: forget that it came. Only before the next
     /// [`Connection::poll_ack`]; afterwards the peer may rely on it.
     pub fn unreceive(&mut self, space: Space, seq: u64) {
