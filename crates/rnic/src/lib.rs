@@ -1,21 +1,50 @@
 //! The software RNIC: queue-pair machines, ordering, completions, and who may do what. Sans-IO.
 //!
-//! placeholder for the head documentation
+//! A [`Nic`] is a device. Control calls make its objects; the worker hands it doorbells, packets and
+//! the time, and lets it send. Everything that touches the outside goes through the three traits of
+//! [`world`]: work queues and completion rings, memory, packets. It must not know what a socket, a
+//! thread or a page is, which door a program came through, or how transport numbers and recovers.
+//!
+//! # Contract with the driver
+//!
+//! `now` never goes backwards. After any call: [`Nic::pump`] until it returns false (or the driver's
+//! budget ends), then sleep until [`Nic::next_timeout`], a doorbell or a packet. Packets that wait in
+//! a socket go to [`Nic::receive`] before [`Nic::on_time`]. A refusal of [`world::Link::send_burst`]
+//! as busy makes `pump` return false; the queue pair tries again within 200 µs.
+//!
+//! # How to read it
+//!
+//! `nic` (dispatch, turns, timers; `nic/control` for control calls), then `qp` (one queue pair) with its
+//! halves `requester` and `responder`; `ordering` and `overlap` say what "as if in order" means; `emit`
+//! makes packets; `authz` is the one place that says who may touch which memory; `flush` is the way
+//! into the error state, `place` the batch of copies, `scatter` and `rnr` are small parts.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod authz;
+mod cx;
+mod emit;
+mod flush;
+mod nic;
+mod ordering;
+mod overlap;
+mod place;
+mod qp;
+mod requester;
+mod responder;
+mod rnr;
+mod scatter;
 pub mod world;
+
+pub use nic::Nic;
 
 use core::net::{IpAddr, SocketAddr};
 
-use srdma_abi::{QpAttributes, QpInit, QpMask};
-use srdma_memory::Rights;
-use srdma_seams::{ConnectionId, Cqn, MrKey, Now, Observer, PdId, Qpn};
 use srdma_transport::Config;
 use srdma_wire::Packet;
-use world::{PayloadRef, World};
+use world::PayloadRef;
 
 /// How much reordering a program may see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,117 +116,4 @@ pub enum ControlError {
         /// What is wrong.
         why: &'static str,
     },
-}
-
-/// A device: all its queue pairs, regions and completion queues.
-pub struct Nic {}
-
-#[allow(unused_variables)]
-impl Nic {
-    /// A device with nothing in it.
-    pub fn new(config: NicConfig) -> Nic {
-        todo!()
-    }
-
-    // --- control: called by the door, between data-path calls ----------------------------------
-
-    /// Makes a protection domain.
-    pub fn alloc_pd(&mut self) -> Result<PdId, ControlError> {
-        todo!()
-    }
-    /// Removes it; busy while regions or queue pairs use it.
-    pub fn dealloc_pd(&mut self, pd: PdId) -> Result<(), ControlError> {
-        todo!()
-    }
-    /// Registers `length` bytes at virtual address `base`, named `iova` by users of the key.
-    pub fn register(
-        &mut self,
-        pd: PdId,
-        base: u64,
-        length: u64,
-        iova: u64,
-        rights: Rights,
-    ) -> Result<MrKey, ControlError> {
-        todo!()
-    }
-    /// After this returns no access through the key can follow.
-    pub fn deregister(&mut self, key: MrKey) -> Result<(), ControlError> {
-        todo!()
-    }
-    /// Makes a completion queue; its ring is the world's.
-    pub fn create_cq(&mut self) -> Result<Cqn, ControlError> {
-        todo!()
-    }
-    /// Removes it; busy while queue pairs use it.
-    pub fn destroy_cq(&mut self, cq: Cqn) -> Result<(), ControlError> {
-        todo!()
-    }
-    /// Makes an RC queue pair with the number `qpn`, which the engine chose and keeps in quarantine
-    /// after use; `connection` is 64 random bits from the operating system.
-    pub fn create_qp(
-        &mut self,
-        qpn: Qpn,
-        init: &QpInit,
-        connection: ConnectionId,
-    ) -> Result<(), ControlError> {
-        todo!()
-    }
-    /// Changes attributes and state, as ibv_modify_qp(3). On the way to RTR the peer's address and
-    /// slot port are resolved and the handshake starts; to ERR, everything is flushed. `connection`
-    /// is a fresh random id, used if the transition starts a new connection (RESET → … → RTR).
-    pub fn modify_qp(
-        &mut self,
-        now: Now,
-        qpn: Qpn,
-        attributes: &QpAttributes,
-        mask: QpMask,
-        connection: ConnectionId,
-        world: &mut impl World,
-        obs: &mut impl Observer,
-    ) -> Result<(), ControlError> {
-        todo!()
-    }
-    /// Shows attributes and how it was made.
-    pub fn query_qp(&self, qpn: Qpn) -> Result<(QpAttributes, QpInit), ControlError> {
-        todo!()
-    }
-    /// Removes it: tells the peer (CLOSE), delivers no completion afterwards, releases held payloads.
-    pub fn destroy_qp(
-        &mut self,
-        now: Now,
-        qpn: Qpn,
-        world: &mut impl World,
-        obs: &mut impl Observer,
-    ) -> Result<(), ControlError> {
-        todo!()
-    }
-
-    // --- data: called by the worker ---------------------------------------------------------
-
-    /// The program has posted to the send ring of `qpn`.
-    pub fn doorbell_send(&mut self, now: Now, qpn: Qpn, world: &mut impl World, obs: &mut impl Observer) {
-        todo!()
-    }
-    /// The program has posted to the receive ring of `qpn`. Needed only in the error state, where
-    /// receives are flushed at once; otherwise receives are taken when messages come.
-    pub fn doorbell_recv(&mut self, now: Now, qpn: Qpn, world: &mut impl World, obs: &mut impl Observer) {
-        todo!()
-    }
-    /// A batch of packets arrived. Bytes are placed, completions delivered, ACKs and NAKs sent.
-    pub fn receive(&mut self, now: Now, batch: &[Received], world: &mut impl World, obs: &mut impl Observer) {
-        todo!()
-    }
-    /// Sends what windows allow, at most `bursts` bursts, round-robin over queue pairs with work.
-    /// Returns whether more could be sent at once.
-    pub fn pump(&mut self, now: Now, bursts: usize, world: &mut impl World, obs: &mut impl Observer) -> bool {
-        todo!()
-    }
-    /// When [`Nic::on_time`] wants to be called next.
-    pub fn next_timeout(&mut self) -> Option<Now> {
-        todo!()
-    }
-    /// Time has passed.
-    pub fn on_time(&mut self, now: Now, world: &mut impl World, obs: &mut impl Observer) {
-        todo!()
-    }
 }

@@ -1,0 +1,222 @@
+//! From a unit of transport to a burst of packets: headers, and where their payload lies.
+
+use srdma_abi::QpState;
+use srdma_memory::Rights;
+use srdma_seams::{Duration, Observer};
+use srdma_transport::{Fragment, Unit};
+use srdma_wire::{Data, Message, NakCode, Op, Space, UnitTag};
+
+use crate::authz::{self, Target};
+use crate::cx::Cx;
+use crate::qp::{Outcome, Qp};
+use crate::responder::Answer;
+use crate::world::{Burst, Outgoing, SendRefusal, World};
+
+/// A socket that is full is tried again after this time at the latest.
+pub(crate) const BUSY_RETRY: Duration = Duration::from_micros(200);
+
+/// Why a packet cannot be made.
+enum Unfit {
+    /// Its message is finished or flushed.
+    Gone,
+    /// A local key of work request `.0` no longer does.
+    Request(u64, srdma_abi::Cause),
+    /// The key of answer `.0` no longer does.
+    Answer(u64, NakCode),
+}
+
+impl Qp {
+    /// Sends one unit, if there is one.
+    pub(crate) fn emit<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) -> Outcome {
+        let sends = match self.attributes.state {
+            QpState::Rtr | QpState::Rts | QpState::Sqd => !self.is_dead,
+            QpState::Err => self.serves_answers && !self.is_dead,
+            _ => false,
+        };
+        let (true, Some(conn), Some(peer)) = (sends, &mut self.conn, self.peer) else { return Outcome::Idle };
+        let Some(unit) = conn.poll_unit(cx.now, cx.obs) else { return Outcome::Idle };
+        if let Err(unfit) = self.build(cx, &unit) {
+            self.take_back(cx, &unit);
+            return self.on_unfit(cx, unfit);
+        }
+        let scratch = &cx.shared.scratch;
+        if scratch.packets.is_empty() {
+            // Only answers that are refused meanwhile: as if lost.
+            return Outcome::Sent;
+        }
+        let burst = Burst {
+            peer,
+            path: unit.path,
+            traffic_class: self.attributes.traffic_class,
+            packets: &scratch.packets,
+            segments: &scratch.segments,
+        };
+        match cx.world.send_burst(&burst) {
+            Ok(()) => {
+                self.unreachable = false;
+                self.note_sent(&unit);
+                Outcome::Sent
+            }
+            Err(SendRefusal::Busy) => {
+                self.take_back(cx, &unit);
+                self.retry_at = Some(cx.now + BUSY_RETRY);
+                Outcome::Blocked
+            }
+            Err(SendRefusal::Fault { packet }) => {
+                self.take_back(cx, &unit);
+                self.on_fault(cx, &unit, packet)
+            }
+            // As if lost on the way: time-outs decide, and the cause is known when they do.
+            Err(SendRefusal::Unreachable | SendRefusal::TooBig) => {
+                self.unreachable = true;
+                Outcome::Sent
+            }
+        }
+    }
+
+    fn take_back<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, unit: &Unit) {
+        if let Some(conn) = &mut self.conn {
+            conn.unit_refused(cx.now, unit, cx.obs);
+        }
+    }
+
+    fn build<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, unit: &Unit) -> Result<(), Unfit> {
+        let scratch = &mut cx.shared.scratch;
+        scratch.packets.clear();
+        scratch.segments.clear();
+        for index in 0..unit.packets {
+            let seq = unit.first + u64::from(index);
+            let fragment = self.fragment(unit.space, seq).ok_or(Unfit::Gone)?;
+            if unit.space == Space::Response && self.responder.is_refused(fragment.msn) {
+                break;
+            }
+            let begun = cx.shared.scratch.segments.len();
+            let (op, solicited) = match unit.space {
+                Space::Request => self.build_request(cx, &fragment)?,
+                Space::Response => self.build_answer(cx, &fragment)?,
+            };
+            let scratch = &mut cx.shared.scratch;
+            let data = Data {
+                dest_qpn: srdma_seams::Qpn(self.attributes.dest_qpn),
+                connection: self.remote_connection(),
+                psn: seq as u32,
+                unit: UnitTag { transmit: unit.transmit, path: unit.path, index, packets: unit.packets },
+                message: Message {
+                    msn: fragment.msn as u32,
+                    length: fragment.message_length,
+                    offset: fragment.offset,
+                },
+                solicited,
+                payload_crc: None,
+                tag: None,
+                op,
+            };
+            scratch.packets.push(Outgoing {
+                packet: srdma_wire::Packet::Data(data),
+                segment_count: (scratch.segments.len() - begun) as u16,
+                payload_bytes: fragment.length,
+            });
+        }
+        Ok(())
+    }
+
+    fn build_request<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        fragment: &Fragment,
+    ) -> Result<(Op, bool), Unfit> {
+        let number = fragment.token;
+        let Some(wqe) = self.requester.get(number) else { return Err(Unfit::Gone) };
+        if wqe.failure.is_some() {
+            return Err(Unfit::Gone);
+        }
+        let range = (fragment.offset, fragment.length);
+        self.request_payload(&cx.shared.memory, wqe, range, &mut cx.shared.scratch.segments)
+            .map_err(|cause| Unfit::Request(number, cause))?;
+        let solicited = wqe.opcode.consumes_receive() && wqe.flags.contains(srdma_abi::SendFlags::SOLICITED);
+        Ok((wqe.op(fragment.offset), solicited))
+    }
+
+    fn build_answer<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        fragment: &Fragment,
+    ) -> Result<(Op, bool), Unfit> {
+        let Some(saved) = self.responder.saved(fragment.msn) else { return Err(Unfit::Gone) };
+        let request = saved.request as u32;
+        match saved.answer {
+            Answer::Value(value) => Ok((Op::AtomicResponse { request, value }, false)),
+            Answer::Read(whole) => {
+                let part = Target {
+                    rkey: whole.rkey,
+                    address: whole.address.wrapping_add(u64::from(fragment.offset)),
+                    length: fragment.length,
+                };
+                if part.length > 0 {
+                    let access = self.attributes.access;
+                    let memory = &cx.shared.memory;
+                    let place = authz::remote(memory, self.asker, access, &part, Rights::REMOTE_READ)
+                        .map_err(|code| Unfit::Answer(fragment.msn, code))?;
+                    cx.shared.scratch.segments.push(place.segment);
+                }
+                Ok((Op::ReadResponse { request }, false))
+            }
+        }
+    }
+
+    fn on_unfit<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, unfit: Unfit) -> Outcome {
+        match unfit {
+            Unfit::Gone => return Outcome::Idle,
+            Unfit::Request(number, cause) => {
+                self.fail_request(cx, number, cause);
+                self.complete_requests(cx);
+            }
+            Unfit::Answer(msn, code) => self.refuse_answer(cx, msn, code),
+        }
+        Outcome::Sent
+    }
+
+    /// Memory that a packet of the unit wants to read is gone.
+    fn on_fault<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        unit: &Unit,
+        packet: usize,
+    ) -> Outcome {
+        let seq = unit.first + packet as u64;
+        let Some(fragment) = self.fragment(unit.space, seq) else { return Outcome::Idle };
+        match unit.space {
+            Space::Request => self.on_unfit(cx, Unfit::Request(fragment.token, srdma_abi::Cause::LocalFault)),
+            Space::Response => self.on_unfit(cx, Unfit::Answer(fragment.msn, NakCode::Fault)),
+        }
+    }
+
+    /// The bytes of an answer may no longer be read: its request is refused after all, and so are
+    /// those after it. Earlier answers are still sent.
+    fn refuse_answer<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, msn: u64, code: NakCode) {
+        let Some(request) = self.responder.saved(msn).map(|saved| saved.request) else { return };
+        self.responder.refuse_answers_from(msn);
+        match self.attributes.state {
+            // A later request was refused before; this one is now the first.
+            QpState::Err => self.store_nak(cx, request, code),
+            _ => self.refuse_now(cx, request, code, None),
+        }
+    }
+
+    /// Notes answers whose last packet has now left.
+    fn note_sent(&mut self, unit: &Unit) {
+        if unit.space != Space::Response {
+            return;
+        }
+        for index in 0..unit.packets {
+            let Some(fragment) = self.fragment(unit.space, unit.first + u64::from(index)) else { continue };
+            if fragment.offset + fragment.length == fragment.message_length {
+                self.responder.answer_left(fragment.msn);
+            }
+        }
+    }
+
+    fn fragment(&self, space: Space, seq: u64) -> Option<Fragment> {
+        self.conn.as_ref()?.fragment(space, seq)
+    }
+}

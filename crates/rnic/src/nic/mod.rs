@@ -1,0 +1,219 @@
+//! The device: who gets a packet, whose turn it is to send, whose time has come.
+
+pub(crate) mod control;
+pub(crate) mod objects;
+pub(crate) mod timers;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use srdma_abi::control::LIMITS;
+use srdma_abi::{Cause, QpState};
+use srdma_memory::Table;
+use srdma_seams::event::DropCause;
+use srdma_seams::{Cqn, Event, Now, Observer, Qpn};
+use srdma_wire::Packet;
+
+use crate::cx::{Cx, Shared};
+use crate::place::{Placement, Side};
+use crate::qp::{Outcome, Qp};
+use crate::world::World;
+use crate::{NicConfig, Received};
+use objects::{Pds, Qps};
+
+/// A device: all its queue pairs, regions and completion queues.
+pub struct Nic {
+    pub(crate) qps: Qps,
+    pub(crate) pds: Pds,
+    pub(crate) shared: Shared,
+    touched: Vec<u32>,
+    pub(crate) serial: u32,
+}
+
+impl Nic {
+    /// A device with nothing in it.
+    pub fn new(config: NicConfig) -> Nic {
+        Nic {
+            qps: Qps::new(),
+            pds: Pds::default(),
+            shared: Shared {
+                memory: Table::new(config.seed, LIMITS.max_mr),
+                config,
+                cqs: Default::default(),
+                placement: Placement::default(),
+                active: VecDeque::new(),
+                timers: Default::default(),
+                overruns: Vec::new(),
+                scratch: Default::default(),
+            },
+            touched: Vec::new(),
+            serial: 0,
+        }
+    }
+
+    /// The program has posted to the send ring of `qpn`.
+    pub fn doorbell_send(&mut self, now: Now, qpn: Qpn, world: &mut impl World, obs: &mut impl Observer) {
+        let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
+        let Some(qp) = self.qps.find_mut(qpn) else { return };
+        match qp.attributes.state {
+            QpState::Rts | QpState::Sqd => {
+                qp.requester.ring_rung();
+                qp.settle(cx);
+            }
+            QpState::Err => qp.flush_sends(cx, None),
+            _ => {}
+        }
+        self.spread_overruns(now, world, obs);
+    }
+
+    /// The program has posted to the receive ring of `qpn`. Needed only in the error state, where
+    /// receives are flushed at once; otherwise receives are taken when messages come.
+    pub fn doorbell_recv(&mut self, now: Now, qpn: Qpn, world: &mut impl World, obs: &mut impl Observer) {
+        let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
+        let Some(qp) = self.qps.find_mut(qpn) else { return };
+        if qp.attributes.state == QpState::Err {
+            qp.flush_recvs(cx, None);
+        }
+        self.spread_overruns(now, world, obs);
+    }
+
+    /// A batch of packets arrived. Bytes are placed, completions delivered, ACKs and NAKs sent.
+    ///
+    /// Copies of the whole batch are collected and done together; nothing that depends on them is
+    /// told to anybody before.
+    pub fn receive(&mut self, now: Now, batch: &[Received], world: &mut impl World, obs: &mut impl Observer) {
+        for received in batch {
+            let Some(qpn) = destination(&received.packet) else { continue };
+            let Some(position) = self.qps.position(qpn) else {
+                obs.event(now, Event::Dropped { qpn: Some(qpn), cause: DropCause::UnknownQp });
+                continue;
+            };
+            let Some(qp) = self.qps.at(position) else { continue };
+            qp.on_packet(&mut Cx { now, world, obs, shared: &mut self.shared }, received);
+            if !core::mem::replace(&mut qp.is_touched, true) {
+                self.touched.push(position);
+            }
+            if self.shared.placement.is_full() {
+                self.execute(now, world, obs);
+            }
+        }
+        self.execute(now, world, obs);
+        while let Some(position) = self.touched.pop() {
+            let Some(qp) = self.qps.at(position) else { continue };
+            qp.is_touched = false;
+            qp.settle(&mut Cx { now, world, obs, shared: &mut self.shared });
+        }
+        self.spread_overruns(now, world, obs);
+    }
+
+    /// Does the copies collected so far and tells queue pairs whose memory was not there.
+    fn execute(&mut self, now: Now, world: &mut impl World, obs: &mut impl Observer) {
+        self.shared.placement.execute(world);
+        while let Some(owner) = self.shared.placement.take_fault() {
+            let Some(qp) = self.qps.find_mut(owner.qpn) else { continue };
+            match owner.side {
+                Side::Responder => qp.on_request_fault(owner.msn),
+                Side::Requester => {
+                    let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
+                    qp.on_answer_fault(cx, owner.msn);
+                }
+            }
+        }
+    }
+
+    /// Sends what windows allow, at most `bursts` bursts, round-robin over queue pairs with work.
+    /// Returns whether more could be sent at once.
+    pub fn pump(&mut self, now: Now, bursts: usize, world: &mut impl World, obs: &mut impl Observer) -> bool {
+        let mut left = bursts;
+        let mut blocked = false;
+        while left > 0 && !blocked {
+            let Some(position) = self.shared.active.pop_front() else { break };
+            let Some(qp) = self.qps.at(position) else { continue };
+            let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
+            let outcome = qp.emit(cx);
+            qp.is_active = outcome != Outcome::Idle;
+            qp.arm(cx);
+            match outcome {
+                Outcome::Idle => {}
+                Outcome::Sent => {
+                    self.shared.active.push_back(position);
+                    left -= 1;
+                }
+                Outcome::Blocked => {
+                    self.shared.active.push_front(position);
+                    blocked = true;
+                }
+            }
+        }
+        self.spread_overruns(now, world, obs);
+        !blocked && !self.shared.active.is_empty()
+    }
+
+    /// When [`Nic::on_time`] wants to be called next.
+    pub fn next_timeout(&mut self) -> Option<Now> {
+        while let Some((at, sleeper)) = self.shared.timers.peek() {
+            let deadline = match self.qps.at(sleeper.index) {
+                Some(qp) if qp.sleeper == sleeper && qp.timer_at == Some(at) => {
+                    let deadline = qp.deadline();
+                    if deadline.is_some_and(|due| due <= at) {
+                        return Some(at);
+                    }
+                    qp.timer_at = deadline;
+                    deadline
+                }
+                _ => None,
+            };
+            self.shared.timers.pop();
+            if let Some(due) = deadline {
+                self.shared.timers.push(due, sleeper);
+            }
+        }
+        None
+    }
+
+    /// Time has passed.
+    pub fn on_time(&mut self, now: Now, world: &mut impl World, obs: &mut impl Observer) {
+        // Each queue pair is served at most once per call, however often it asks for "now".
+        let mut again = Vec::new();
+        while let Some(at) = self.next_timeout().filter(|&at| at <= now) {
+            let Some((_, sleeper)) = self.shared.timers.peek() else { break };
+            self.shared.timers.pop();
+            let Some(qp) = self.qps.at(sleeper.index) else { continue };
+            debug_assert_eq!(qp.timer_at, Some(at));
+            qp.timer_at = Some(Now(0));
+            let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
+            qp.on_time(cx);
+            qp.settle(cx);
+            again.push(sleeper.index);
+        }
+        for position in again {
+            let Some(qp) = self.qps.at(position) else { continue };
+            qp.timer_at = None;
+            qp.arm(&mut Cx { now, world, obs, shared: &mut self.shared });
+        }
+        self.spread_overruns(now, world, obs);
+    }
+
+    /// Fails every queue pair whose completion queue has overflowed.
+    pub(crate) fn spread_overruns(&mut self, now: Now, world: &mut impl World, obs: &mut impl Observer) {
+        while let Some(cq) = self.shared.overruns.pop() {
+            let uses = |qp: &&mut Qp| cq == Cqn(qp.init.send_cq) || cq == Cqn(qp.init.recv_cq);
+            for qp in self.qps.iter_mut().filter(uses) {
+                let cx = &mut Cx { now, world: &mut *world, obs: &mut *obs, shared: &mut self.shared };
+                qp.fail(cx, Cause::CqOverrun, None);
+            }
+        }
+    }
+}
+
+/// Queue pair that a packet is for; `None` for packets that need none.
+fn destination(packet: &Packet) -> Option<Qpn> {
+    match packet {
+        Packet::Hello(hello) => Some(hello.dest_qpn),
+        Packet::Data(data) => Some(data.dest_qpn),
+        Packet::Ack(ack) => Some(ack.dest_qpn),
+        Packet::Nak(nak) => Some(nak.dest_qpn),
+        Packet::Close(close) => Some(close.dest_qpn),
+        Packet::Echo(_) => None,
+    }
+}

@@ -1,0 +1,211 @@
+//! From attributes to a connection and back: modify, reset, farewell.
+
+use alloc::boxed::Box;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use srdma_abi::{QpAttributes, QpMask, QpState};
+use srdma_seams::{ConnectionId, Duration, Observer, Qpn, Rng};
+use srdma_transport::{Config, Connection, Identity};
+use srdma_wire::{Close, Packet};
+
+use crate::cx::Cx;
+use crate::qp::{state, Qp};
+use crate::requester::Requester;
+use crate::responder::Responder;
+use crate::world::World;
+use crate::{ControlError, NicConfig};
+
+/// The address that a GID stands for: IPv4-mapped or IPv6.
+fn gid_address(gid: [u8; 16]) -> IpAddr {
+    let address = Ipv6Addr::from(gid);
+    address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
+}
+
+/// An address as a GID: IPv4 as IPv4-mapped.
+fn address_bytes(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// Where the peer is, if the address vector says so. There is never a default.
+fn peer_of(attributes: &QpAttributes, ours: IpAddr) -> Result<SocketAddr, ControlError> {
+    if !attributes.has_gid {
+        return Err(ControlError::Invalid("the address handle has no destination GID (is_global, grh.dgid)"));
+    }
+    let address = gid_address(attributes.dest_gid);
+    if address.is_unspecified() {
+        return Err(ControlError::Invalid("the destination GID (grh.dgid) is zero: there is no such peer"));
+    }
+    if address.is_multicast() || address == IpAddr::from([255, 255, 255, 255]) {
+        return Err(ControlError::Invalid(
+            "the destination GID (grh.dgid) is a multicast or broadcast address",
+        ));
+    }
+    if address.is_ipv4() != ours.is_ipv4() {
+        return Err(ControlError::Invalid(
+            "the destination GID (grh.dgid) is of another address family than this device",
+        ));
+    }
+    Ok(SocketAddr::new(address, Qpn(attributes.dest_qpn).slot().port()))
+}
+
+/// Local ACK timeout: 4.096 µs × 2^code; code 0 means never (IBTA 9.9.2.1.1).
+pub(crate) fn ack_timeout(code: u8) -> Duration {
+    match code & 31 {
+        0 => Duration::ZERO,
+        code => Duration(4096 << code),
+    }
+}
+
+impl Qp {
+    /// See [`crate::Nic::modify_qp`].
+    pub fn modify<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        attributes: &QpAttributes,
+        mask: QpMask,
+        connection: ConnectionId,
+    ) -> Result<(), ControlError> {
+        let from = self.attributes.state;
+        let to = state::check(from, attributes, mask)?;
+        state::check_values(attributes, mask)?;
+        let mut new = self.attributes;
+        state::apply(&mut new, attributes, mask);
+        if mask.contains(QpMask::AV) {
+            self.peer = Some(peer_of(&new, cx.shared.config.address)?);
+        }
+        match (from, to) {
+            (_, QpState::Reset) => {
+                self.reset(cx);
+                return Ok(());
+            }
+            (_, QpState::Err) => {
+                self.fail_by_request(cx);
+                return Ok(());
+            }
+            (QpState::Init, QpState::Rtr) => self.connect(cx, &new, connection)?,
+            _ => {}
+        }
+        self.attributes = new;
+        self.attributes.state = to;
+        self.requester.notify_drained = to == QpState::Sqd && mask.contains(QpMask::EN_SQD_ASYNC_NOTIFY);
+        if to == QpState::Rts {
+            self.requester.ring_rung();
+        }
+        if let Some(conn) = &mut self.conn {
+            conn.set_retry(ack_timeout(new.timeout), new.retry_cnt);
+        }
+        Ok(())
+    }
+
+    fn connect<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        new: &QpAttributes,
+        connection: ConnectionId,
+    ) -> Result<(), ControlError> {
+        if connection != ConnectionId(0) {
+            self.connection = connection;
+        }
+        let config = &cx.shared.config;
+        let identity = Identity {
+            local_qpn: self.qpn,
+            remote_qpn: Qpn(new.dest_qpn),
+            connection: self.connection,
+            address: address_bytes(config.address),
+            datagram_bytes_max: config.datagram_bytes_max,
+            features: 0,
+        };
+        let first_msn = config.transport.first_msn;
+        let rng = Rng::stream(config.seed, "spray", u64::from(self.qpn.0));
+        let conn = Connection::new(transport_config(config, new), identity, rng, cx.now)
+            .map_err(|_| ControlError::Invalid("the device's transport settings are out of range"))?;
+        let conn = self.conn.insert(Box::new(conn));
+        conn.start(cx.now);
+        self.requester = Requester::new(first_msn);
+        self.responder = Responder::new(first_msn);
+        Ok(())
+    }
+
+    fn reset<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
+        self.say_goodbye(cx);
+        self.release_pieces(cx);
+        self.discard_queues(cx);
+        self.forget_connection();
+        self.attributes = QpAttributes::default();
+    }
+
+    /// The last words on a connection: what has been received, then that we are gone. Twice, on two
+    /// paths: nobody will be there to repeat them.
+    pub fn say_goodbye<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
+        let connection = self.remote_connection();
+        let (Some(peer), true) = (self.peer, connection != ConnectionId(0)) else { return };
+        let close = Close { dest_qpn: Qpn(self.attributes.dest_qpn), connection };
+        for _ in 0..2 {
+            let path = self.next_path(cx);
+            if let Some(nak) = self.last_nak() {
+                let _ = cx.world.send_control(peer, path, &Packet::Nak(nak), 0);
+            }
+            if self.is_running() {
+                for ack in self.last_acks(cx, path).into_iter().flatten() {
+                    let _ = cx.world.send_control(peer, path, &Packet::Ack(ack), 0);
+                }
+            }
+            let _ = cx.world.send_control(peer, path, &Packet::Close(close), 0);
+        }
+    }
+}
+
+/// Settings of the connection. The time-out comes with the transition to RTS; until then we only
+/// answer, and never give up.
+fn transport_config(config: &NicConfig, attributes: &QpAttributes) -> Config {
+    Config {
+        ack_timeout: ack_timeout(attributes.timeout),
+        retry_count: attributes.retry_cnt,
+        ..config.transport.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_named_by_its_gid_or_not_at_all() {
+        let v4: IpAddr = IpAddr::from([10, 0, 0, 1]);
+        let v6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
+        let gid = |address: IpAddr| QpAttributes {
+            dest_gid: address_bytes(address),
+            has_gid: true,
+            dest_qpn: 0x03_0005,
+            ..QpAttributes::default()
+        };
+        let v4_peer = IpAddr::from([10, 0, 0, 2]);
+        assert_eq!(peer_of(&gid(v4_peer), v4), Ok(SocketAddr::new(v4_peer, 61003)));
+        assert_eq!(peer_of(&gid(v6), v6), Ok(SocketAddr::new(v6, 61003)));
+        let refused = [
+            (gid(v6), v4),
+            (gid(v4_peer), v6),
+            (gid(IpAddr::from([0, 0, 0, 0])), v4),
+            (gid(IpAddr::V6(Ipv6Addr::UNSPECIFIED)), v6),
+            (gid(IpAddr::from([224, 0, 0, 1])), v4),
+            (gid(IpAddr::from([255, 255, 255, 255])), v4),
+            (gid(IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1))), v6),
+            (QpAttributes { has_gid: false, ..gid(v4_peer) }, v4),
+        ];
+        for (attributes, ours) in refused {
+            let error = peer_of(&attributes, ours).expect_err("refused");
+            assert!(alloc::format!("{error}").contains("GID"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_ack_timeout_follows_the_formula() {
+        assert_eq!(ack_timeout(0), Duration::ZERO);
+        assert_eq!(ack_timeout(1), Duration(8_192));
+        assert_eq!(ack_timeout(14), Duration(67_108_864));
+        assert_eq!(ack_timeout(31), Duration(4096 << 31));
+    }
+}

@@ -1,0 +1,749 @@
+//! The receiving half: decides on each packet of the peer's requests, places it, and carries out what
+//! has its turn.
+//!
+//! A packet is *accepted* (placed or held) or transport is told that it never came, so that the peer
+//! sends it again. An error is recorded on its message and told to the peer only when everything
+//! before that message has landed, as a receiver that takes packets in order would.
+
+use alloc::collections::VecDeque;
+
+use srdma_abi::control::LIMITS;
+use srdma_abi::{Access, AsyncKind, Cause, Completion, WcFlags, WcOpcode};
+use srdma_memory::{Rights, Segment};
+use srdma_seams::event::DropCause;
+use srdma_seams::{ids::extend, Cqn, Duration, Event, Now, Observer};
+use srdma_wire::{Data, NakCode, Op, Space};
+
+use crate::authz::{self, Target};
+use crate::cx::Cx;
+use crate::ordering::{Kind, Message, NotOpen, Piece, Tracker};
+use crate::overlap::Overlaps;
+use crate::place::{Owner, Side};
+use crate::qp::Qp;
+use crate::rnr;
+use crate::scatter::SgeList;
+use crate::world::{AtomicOp, Copy, HoldSlot, PayloadRef, Source, Taken, World};
+use crate::Order;
+
+/// Answers kept for a peer that does not acknowledge them; beyond, its further requests wait.
+const SAVED_MAX: usize = 1024;
+/// The same refusal for want of a receive is not repeated within this time.
+const RNR_QUIET_MAX: Duration = Duration::from_millis(2);
+
+/// A receive taken from the ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Recv {
+    pub wr_id: u64,
+    pub units: u32,
+    sges: SgeList,
+}
+
+/// An answer, kept until the peer has acknowledged it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saved {
+    /// Message number of the request.
+    pub request: u64,
+    /// What the answer is.
+    pub answer: Answer,
+    /// All of it has left at least once, so the peer may regard the request as done.
+    pub sent: bool,
+}
+
+/// See [`Saved`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// These bytes, read and checked anew each time they are sent.
+    Read(Target),
+    /// The value before an atomic: carried out once, told any number of times.
+    Value(u64),
+}
+
+/// State of the receiving half.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    pub tracker: Tracker,
+    overlaps: Overlaps,
+    /// Receives taken from the ring, from number `recv_front` on.
+    recvs: VecDeque<Recv>,
+    recv_front: u64,
+    ring_is_bad: bool,
+    saved: VecDeque<Saved>,
+    /// Response-space message number of the front of `saved`.
+    saved_front: u64,
+    /// Answers that have not wholly left yet.
+    unsent: u32,
+    /// Answers from this response-space message on can no longer be given.
+    refused_from: Option<u64>,
+    /// Last message refused for want of a receive, and until when not to repeat that.
+    starving: Option<(u64, Now)>,
+}
+
+impl Responder {
+    /// Nothing has come; messages of both spaces are numbered from `first_msn`.
+    pub fn new(first_msn: u64) -> Responder {
+        Responder { tracker: Tracker::new(first_msn), saved_front: first_msn, ..Responder::default() }
+    }
+
+    /// The answer with this response-space message number.
+    pub fn saved(&mut self, msn: u64) -> Option<&mut Saved> {
+        let position = msn.checked_sub(self.saved_front)?;
+        self.saved.get_mut(usize::try_from(position).ok()?)
+    }
+
+    /// Answers not yet acknowledged.
+    pub fn owes_answers(&self) -> bool {
+        !self.saved.is_empty()
+    }
+
+    /// Answer `msn` and those after it can no longer be given.
+    pub fn refuse_answers_from(&mut self, msn: u64) {
+        self.refused_from = Some(self.refused_from.map_or(msn, |first| first.min(msn)));
+    }
+
+    /// Whether answer `msn` can no longer be given.
+    pub fn is_refused(&self, msn: u64) -> bool {
+        self.refused_from.is_some_and(|first| msn >= first)
+    }
+
+    /// Answer `msn` has wholly left.
+    pub fn answer_left(&mut self, msn: u64) {
+        if let Some(saved) = self.saved(msn) {
+            if !core::mem::replace(&mut saved.sent, true) {
+                self.unsent = self.unsent.saturating_sub(1);
+            }
+        }
+    }
+
+    /// The peer has acknowledged every answer before `msn`.
+    pub fn answers_acknowledged(&mut self, msn: u64) {
+        while self.saved_front < msn {
+            let Some(saved) = self.saved.pop_front() else { return };
+            self.saved_front += 1;
+            if !saved.sent {
+                self.unsent = self.unsent.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Forgets open messages; answers already given remain.
+    pub fn clear_open(&mut self) {
+        self.tracker = Tracker::new(self.tracker.landed());
+        self.overlaps.clear();
+        self.starving = None;
+    }
+
+    /// Takes the oldest receive off, to be flushed.
+    pub fn pop_recv(&mut self) -> Option<Recv> {
+        let recv = self.recvs.pop_front()?;
+        self.recv_front += 1;
+        Some(recv)
+    }
+
+    /// Whether the ring can still be read.
+    pub fn ring_is_usable(&self) -> bool {
+        !self.ring_is_bad
+    }
+
+    /// The ring held something that is no entry.
+    pub fn give_ring_up(&mut self) {
+        self.ring_is_bad = true;
+    }
+}
+
+/// The wire's number of a refusal.
+pub(crate) fn nak_number(code: NakCode) -> u8 {
+    match code {
+        NakCode::Rnr { .. } => 0,
+        NakCode::Key => 1,
+        NakCode::Bounds => 2,
+        NakCode::Access => 3,
+        NakCode::Invalid => 4,
+        NakCode::Fault => 5,
+        NakCode::ReceiveTooSmall => 6,
+        NakCode::TooManyReads => 7,
+        NakCode::Failed => 8,
+    }
+}
+
+/// Why a packet was not accepted.
+enum Reject {
+    /// Its message is refused.
+    Refuse(NakCode, Option<Cause>),
+    /// As if it never came, and counted.
+    Drop(DropCause),
+    /// No receive is posted.
+    Starved,
+}
+
+impl From<NakCode> for Reject {
+    fn from(code: NakCode) -> Reject {
+        Reject::Refuse(code, None)
+    }
+}
+
+/// One packet of a request.
+#[derive(Clone, Copy)]
+struct Piecemeal {
+    seq: u64,
+    msn: u64,
+    offset: u32,
+    payload: PayloadRef,
+}
+
+/// Where the bytes of a packet are.
+#[derive(Clone, Copy)]
+enum Bytes {
+    Fresh(PayloadRef),
+    Held(HoldSlot),
+}
+
+impl Bytes {
+    fn from(self, skip: u32, length: u32) -> Source {
+        match self {
+            Bytes::Fresh(payload) => {
+                Source::Payload(PayloadRef { buffer: payload.buffer, offset: payload.offset + skip, length })
+            }
+            Bytes::Held(slot) => Source::Held(slot, skip),
+        }
+    }
+}
+
+impl Qp {
+    /// A packet of a request, not seen before.
+    pub(crate) fn on_request<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        data: &Data,
+        payload: PayloadRef,
+        (seq, msn): (u64, u64),
+    ) {
+        let packet = Piecemeal { seq, msn, offset: data.message.offset, payload };
+        let begun = cx.shared.placement.len();
+        let Err(reject) = self.accept(cx, data, &packet) else {
+            self.advance(cx);
+            return;
+        };
+        cx.shared.placement.truncate(begun);
+        if let Some(conn) = &mut self.conn {
+            conn.unreceive(Space::Request, seq);
+        }
+        match reject {
+            Reject::Drop(cause) => cx.dropped(self.qpn, cause),
+            Reject::Refuse(code, local) => self.responder.tracker.refuse(msn, code, local),
+            Reject::Starved => {
+                if let Some(message) = self.responder.tracker.get_mut(msn) {
+                    message.starved = true;
+                }
+            }
+        }
+    }
+
+    fn accept<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        data: &Data,
+        packet: &Piecemeal,
+    ) -> Result<(), Reject> {
+        let kind = self.kind_of(data);
+        let length = data.message.length;
+        let message = match self.responder.tracker.open(packet.msn) {
+            Ok(message) => message,
+            Err(NotOpen::Beyond) => return Err(Reject::Drop(DropCause::BeyondWindow)),
+            Err(NotOpen::Landed) => return Err(Reject::Drop(DropCause::Inconsistent)),
+            Err(NotOpen::Refused) => return Err(Reject::Drop(DropCause::QpState)),
+        };
+        let same = message.kind.is_none_or(|known| known == kind && message.length == length);
+        if !same || !is_consistent(message, &kind, length, packet) {
+            return Err(Reject::Drop(DropCause::Inconsistent));
+        }
+        message.kind = Some(kind);
+        message.length = length;
+        message.solicited |= data.solicited;
+        if length > LIMITS.max_msg_bytes {
+            return Err(NakCode::Invalid.into());
+        }
+        match kind {
+            Kind::Write { address, rkey, imm } => {
+                let target = Target { rkey, address, length };
+                self.accept_write(cx, packet, &target, imm.map(|(_, receive)| receive))
+            }
+            Kind::Send { receive, .. } => self.accept_send(cx, packet, receive, length),
+            Kind::Read { .. } | Kind::Atomic { .. } => {
+                self.mark(packet.msn, 0, false);
+                if let Some(message) = self.responder.tracker.get_mut(packet.msn) {
+                    message.seq = packet.seq;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn kind_of(&self, data: &Data) -> Kind {
+        let receive_number = |low| extend(self.responder.recv_front, low);
+        let start = |address: u64| address.wrapping_sub(u64::from(data.message.offset));
+        match data.op {
+            Op::Write { address, rkey } => Kind::Write { address: start(address), rkey, imm: None },
+            Op::WriteImm { address, rkey, imm, receive } => {
+                Kind::Write { address: start(address), rkey, imm: Some((imm, receive_number(receive))) }
+            }
+            Op::Send { receive, imm } => Kind::Send { receive: receive_number(receive), imm },
+            Op::CompareSwap { address, rkey, compare, swap } => {
+                Kind::Atomic { address, rkey, op: AtomicOp::CompareSwap { compare, swap } }
+            }
+            Op::FetchAdd { address, rkey, add } => {
+                Kind::Atomic { address, rkey, op: AtomicOp::FetchAdd { add } }
+            }
+            Op::ReadRequest { address, rkey, length } => Kind::Read { address, rkey, length },
+            // Answers never get here; a READ of nothing is harmless.
+            Op::ReadResponse { .. } | Op::AtomicResponse { .. } => {
+                Kind::Read { address: 0, rkey: 0, length: 0 }
+            }
+        }
+    }
+
+    fn accept_write<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        packet: &Piecemeal,
+        target: &Target,
+        receive: Option<u64>,
+    ) -> Result<(), Reject> {
+        let relaxed = self.may_write(cx, target)?;
+        if let Some(receive) = receive {
+            self.bind(cx, receive)?;
+        }
+        let length = packet.payload.length;
+        let next = self.responder.tracker.is_next(packet.msn, packet.offset);
+        let last = packet.offset + length == target.length;
+        let held = length > 0
+            && !next
+            && match cx.shared.config.order {
+                Order::Strict => true,
+                Order::Default => last && !relaxed,
+                Order::Relaxed => false,
+            };
+        if held {
+            self.hold(cx, packet)?;
+        } else {
+            self.place_write(cx, packet.msn, target, (packet.offset, length), Bytes::Fresh(packet.payload))?;
+        }
+        self.mark(packet.msn, length, held);
+        Ok(())
+    }
+
+    /// Whether the peer may do the WRITE; if so, whether the region waives the order of its bytes.
+    fn may_write<W: World, O: Observer>(&self, cx: &Cx<'_, W, O>, target: &Target) -> Result<bool, NakCode> {
+        if target.length == 0 {
+            authz::permits(self.attributes.access, Rights::REMOTE_WRITE)?;
+            return Ok(true);
+        }
+        let access = self.attributes.access;
+        authz::remote(&cx.shared.memory, self.asker, access, target, Rights::REMOTE_WRITE)
+            .map(|translation| translation.rights.contains(Rights::RELAXED_ORDERING))
+    }
+
+    fn hold<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        packet: &Piecemeal,
+    ) -> Result<(), Reject> {
+        let slot = cx.world.hold(packet.payload).ok_or(Reject::Drop(DropCause::HoldFull))?;
+        let Piecemeal { msn, offset, payload, .. } = *packet;
+        self.responder.tracker.hold(packet.seq, Piece { msn, offset, length: payload.length, slot });
+        cx.event(Event::Held { qpn: self.qpn });
+        Ok(())
+    }
+
+    fn mark(&mut self, msn: u64, length: u32, held: bool) {
+        if let Some(message) = self.responder.tracker.get_mut(msn) {
+            message.arrived = true;
+            message.starved = false;
+            message.accepted += length;
+            if !held {
+                message.placed += length;
+            }
+        }
+    }
+
+    fn place_write<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        msn: u64,
+        target: &Target,
+        (offset, length): (u32, u32),
+        bytes: Bytes,
+    ) -> Result<(), NakCode> {
+        if length == 0 {
+            return Ok(());
+        }
+        let access = self.attributes.access;
+        let whole = authz::remote(&cx.shared.memory, self.asker, access, target, Rights::REMOTE_WRITE)?;
+        let start = whole.segment.address + u64::from(offset);
+        let ahead = msn > self.responder.tracker.head();
+        let shared = &mut *cx.shared;
+        let visible = &mut shared.scratch.visible;
+        visible.clear();
+        let range = (start, start + u64::from(length));
+        self.responder.overlaps.place(whole.segment.space, range, msn, ahead, visible);
+        let owner = Owner { qpn: self.qpn, side: Side::Responder, msn };
+        for &(from, end) in visible.iter() {
+            let length = (end - from) as u32;
+            let to = Segment { space: whole.segment.space, address: from, length };
+            shared.placement.push(owner, Copy { to, source: bytes.from((from - start) as u32, length) });
+        }
+        Ok(())
+    }
+
+    fn accept_send<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        packet: &Piecemeal,
+        receive: u64,
+        message_length: u32,
+    ) -> Result<(), Reject> {
+        let room = self.bind(cx, receive)?;
+        if u64::from(message_length) > room {
+            return Err(Reject::Refuse(NakCode::ReceiveTooSmall, Some(Cause::ReceiveTooSmall)));
+        }
+        let length = packet.payload.length;
+        let next = self.responder.tracker.is_next(packet.msn, packet.offset);
+        let held = cx.shared.config.order == Order::Strict && length > 0 && !next;
+        if held {
+            self.hold(cx, packet)?;
+        } else {
+            let bytes = Bytes::Fresh(packet.payload);
+            self.place_send(cx, packet.msn, receive, (packet.offset, length), bytes)?;
+        }
+        self.mark(packet.msn, length, held);
+        Ok(())
+    }
+
+    fn place_send<W: World, O: Observer>(
+        &self,
+        cx: &mut Cx<'_, W, O>,
+        msn: u64,
+        receive: u64,
+        (offset, length): (u32, u32),
+        bytes: Bytes,
+    ) -> Result<(), Reject> {
+        let position = (receive - self.responder.recv_front) as usize;
+        let Some(recv) = self.responder.recvs.get(position) else { return Err(Reject::Starved) };
+        let owner = Owner { qpn: self.qpn, side: Side::Responder, msn };
+        let mut done = 0;
+        for part in recv.sges.parts(offset, length) {
+            let to = authz::local(&cx.shared.memory, self.asker, &part, Rights::LOCAL_WRITE)
+                .map_err(|cause| Reject::Refuse(NakCode::Failed, Some(cause)))?;
+            cx.shared.placement.push(owner, Copy { to, source: bytes.from(done, part.length) });
+            done += part.length;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that receive number `receive` is taken from the ring; returns its bytes.
+    fn bind<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, receive: u64) -> Result<u64, Reject> {
+        let responder = &mut self.responder;
+        let Some(position) = receive.checked_sub(responder.recv_front) else {
+            return Err(Reject::Drop(DropCause::Inconsistent));
+        };
+        while responder.recvs.len() as u64 <= position && !responder.ring_is_bad {
+            let scratch = &mut cx.shared.scratch;
+            match cx.world.take_recv(self.qpn, &mut scratch.recv_entry) {
+                Taken::Empty => return Err(Reject::Starved),
+                Taken::Bad(_) => responder.ring_is_bad = true,
+                Taken::Entry { units, .. } => {
+                    let entry = &scratch.recv_entry;
+                    let count = usize::from(entry.sge_count);
+                    let sges = SgeList::new(&entry.sges[..count], &mut scratch.sges);
+                    responder.recvs.push_back(Recv { wr_id: entry.wr_id, units, sges });
+                }
+            }
+        }
+        match responder.recvs.get(position as usize) {
+            Some(recv) => Ok(recv.sges.bytes()),
+            None => Err(NakCode::Failed.into()),
+        }
+    }
+
+    /// Releases held packets that have become the next in order, and moves on over whole messages.
+    pub(crate) fn advance<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
+        loop {
+            while let Some((seq, piece)) = self.responder.tracker.release() {
+                self.place_piece(cx, seq, &piece);
+            }
+            if !self.responder.tracker.advance() {
+                break;
+            }
+        }
+        self.responder.overlaps.landed(self.responder.tracker.head());
+    }
+
+    fn place_piece<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, seq: u64, piece: &Piece) {
+        let Some(message) = self.responder.tracker.get_mut(piece.msn) else { return };
+        let (kind, length) = (message.kind, message.length);
+        let begun = cx.shared.placement.len();
+        let bytes = Bytes::Held(piece.slot);
+        let range = (piece.offset, piece.length);
+        let placed = match kind {
+            Some(Kind::Write { address, rkey, .. }) => {
+                let target = Target { rkey, address, length };
+                self.place_write(cx, piece.msn, &target, range, bytes).map_err(Reject::from)
+            }
+            Some(Kind::Send { receive, .. }) => self.place_send(cx, piece.msn, receive, range, bytes),
+            _ => Err(NakCode::Invalid.into()),
+        };
+        cx.shared.placement.release_after(piece.slot);
+        match placed {
+            Ok(()) => {
+                if let Some(message) = self.responder.tracker.get_mut(piece.msn) {
+                    message.placed += piece.length;
+                }
+            }
+            Err(reject) => {
+                cx.shared.placement.truncate(begun);
+                let (code, local) = match reject {
+                    Reject::Refuse(code, local) => (code, local),
+                    _ => (NakCode::Invalid, None),
+                };
+                self.responder.tracker.refuse(piece.msn, code, local);
+                if let Some(conn) = &mut self.conn {
+                    conn.unreceive(Space::Request, seq);
+                }
+            }
+        }
+    }
+
+    /// The mover found the memory that a message wants to change gone.
+    pub(crate) fn on_request_fault(&mut self, msn: u64) {
+        let Some(message) = self.responder.tracker.get_mut(msn) else { return };
+        let is_send = matches!(message.kind, Some(Kind::Send { .. }));
+        let local = is_send.then_some(Cause::LocalFault);
+        self.responder.tracker.refuse(msn, NakCode::Fault, local);
+    }
+
+    /// Delivers messages whose copies are done and carries out what has its turn.
+    pub(crate) fn deliver<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
+        loop {
+            while let Some(message) = self.responder.tracker.deliver() {
+                if !self.deliver_receive(cx, &message) {
+                    // The peer counts its receives otherwise than we do: nobody's buffer is safe.
+                    let landed = self.responder.tracker.landed();
+                    return self.refuse_now(cx, landed - 1, NakCode::Invalid, None);
+                }
+            }
+            if self.overran(cx) {
+                return;
+            }
+            let Some(message) = self.responder.tracker.head_message() else { break };
+            let message = *message;
+            if let Some(code) = message.error {
+                let msn = self.responder.tracker.head();
+                return self.refuse_now(cx, msn, code, message.local);
+            }
+            if message.starved {
+                self.tell_starved(cx, &message);
+                break;
+            }
+            if !message.arrived || !message.kind.is_some_and(|kind| kind.is_executed()) {
+                break;
+            }
+            if !self.execute(cx, &message) {
+                break;
+            }
+            self.advance(cx);
+            cx.shared.placement.execute(cx.world);
+            while let Some(owner) = cx.shared.placement.take_fault() {
+                self.on_request_fault(owner.msn);
+            }
+        }
+        if let Some(conn) = &mut self.conn {
+            conn.set_landed(Space::Request, self.responder.tracker.landed());
+        }
+    }
+
+    fn overran<W: World, O: Observer>(&self, cx: &Cx<'_, W, O>) -> bool {
+        cx.shared.cqs.is_broken(Cqn(self.init.recv_cq))
+    }
+
+    /// Completes the receive that a delivered message consumes; false if it is not its turn.
+    fn deliver_receive<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, message: &Message) -> bool {
+        let Some(number) = message.kind.and_then(|kind| kind.receive()) else { return true };
+        if number != self.responder.recv_front {
+            return false;
+        }
+        let Some(recv) = self.responder.pop_recv() else { return false };
+        let (opcode, imm) = match message.kind {
+            Some(Kind::Send { imm, .. }) => (WcOpcode::Recv, imm),
+            Some(Kind::Write { imm, .. }) => (WcOpcode::RecvWriteImm, imm.map(|(imm, _)| imm)),
+            _ => (WcOpcode::Recv, None),
+        };
+        let flag = |set: bool, flag: WcFlags| if set { flag.0 } else { 0 };
+        let completion = Completion {
+            wr_id: recv.wr_id,
+            qpn: self.qpn.0,
+            src_qpn: self.attributes.dest_qpn,
+            opcode: opcode as u8,
+            flags: WcFlags(flag(imm.is_some(), WcFlags::IMM) | flag(message.solicited, WcFlags::SOLICITED)),
+            byte_len: message.length,
+            imm: imm.unwrap_or(0),
+            timestamp_ns: cx.now.0,
+            ..Completion::default()
+        };
+        cx.complete(Cqn(self.init.recv_cq), &completion, message.solicited);
+        cx.world.retire_recv(self.qpn, recv.units);
+        recv.sges.recycle(&mut cx.shared.scratch.sges);
+        true
+    }
+
+    /// Delivers the completion of a receive that fails, and gives its ring space back.
+    pub(crate) fn fail_recv<W: World, O: Observer>(&self, cx: &mut Cx<'_, W, O>, recv: Recv, cause: Cause) {
+        let completion = Completion {
+            wr_id: recv.wr_id,
+            qpn: self.qpn.0,
+            src_qpn: self.attributes.dest_qpn,
+            status: cause.status() as u8,
+            opcode: WcOpcode::Recv as u8,
+            vendor_err: cause as u32,
+            timestamp_ns: cx.now.0,
+            ..Completion::default()
+        };
+        cx.complete(Cqn(self.init.recv_cq), &completion, true);
+        cx.world.retire_recv(self.qpn, recv.units);
+        recv.sges.recycle(&mut cx.shared.scratch.sges);
+    }
+
+    /// Takes one receive from the ring for flushing.
+    pub(crate) fn take_recv_to_flush<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+    ) -> Option<Recv> {
+        if !self.responder.ring_is_usable() {
+            return None;
+        }
+        match cx.world.take_recv(self.qpn, &mut cx.shared.scratch.recv_entry) {
+            Taken::Entry { units, .. } => {
+                let wr_id = cx.shared.scratch.recv_entry.wr_id;
+                Some(Recv { wr_id, units, sges: SgeList::default() })
+            }
+            Taken::Empty => None,
+            Taken::Bad(_) => {
+                self.responder.give_ring_up();
+                None
+            }
+        }
+    }
+
+    /// The message whose turn it is met no receive: say so, unless one has been posted meanwhile.
+    fn tell_starved<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, message: &Message) {
+        let msn = self.responder.tracker.head();
+        if let Some(message) = self.responder.tracker.get_mut(msn) {
+            message.starved = false;
+        }
+        let Some(receive) = message.kind.and_then(|kind| kind.receive()) else { return };
+        let quiet = self.responder.starving.is_some_and(|(last, until)| last == msn && cx.now < until);
+        if quiet || !matches!(self.bind(cx, receive), Err(Reject::Starved)) {
+            return;
+        }
+        let timer = self.attributes.min_rnr_timer;
+        self.responder.starving = Some((msn, cx.now + rnr::wait(timer).min(RNR_QUIET_MAX)));
+        cx.event(Event::RnrSent { qpn: self.qpn });
+        self.send_nak(cx, msn, NakCode::Rnr { timer });
+    }
+
+    /// Carries out the READ or atomic whose turn it is; false if it cannot be now.
+    fn execute<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, message: &Message) -> bool {
+        if self.responder.saved.len() >= SAVED_MAX {
+            return false;
+        }
+        match self.try_execute(cx, message) {
+            Ok((answer, length)) => {
+                let request = self.responder.tracker.head();
+                let Some(conn) = &mut self.conn else { return false };
+                let msn = conn.submit(cx.now, Space::Response, length, 0);
+                debug_assert_eq!(msn, self.responder.saved_front + self.responder.saved.len() as u64);
+                self.responder.saved.push_back(Saved { request, answer, sent: false });
+                self.responder.unsent += 1;
+                self.responder.tracker.executed();
+                true
+            }
+            Err(code) => {
+                let msn = self.responder.tracker.head();
+                if let Some(conn) = &mut self.conn {
+                    conn.unreceive(Space::Request, message.seq);
+                }
+                self.refuse_now(cx, msn, code, None);
+                false
+            }
+        }
+    }
+
+    fn try_execute<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        message: &Message,
+    ) -> Result<(Answer, u32), NakCode> {
+        if self.responder.unsent >= u32::from(self.attributes.max_dest_rd_atomic) {
+            return Err(NakCode::TooManyReads);
+        }
+        let (memory, access) = (&cx.shared.memory, self.attributes.access);
+        match message.kind {
+            Some(Kind::Read { address, rkey, length }) => {
+                let target = Target { rkey, address, length };
+                self.may_read(memory, access, &target)?;
+                Ok((Answer::Read(target), length))
+            }
+            Some(Kind::Atomic { address, rkey, op }) => {
+                if address % 8 != 0 {
+                    return Err(NakCode::Invalid);
+                }
+                let target = Target { rkey, address, length: 8 };
+                let place = authz::remote(memory, self.asker, access, &target, Rights::REMOTE_ATOMIC)?;
+                let value = cx.world.atomic(place.segment, op).map_err(|_| NakCode::Fault)?;
+                Ok((Answer::Value(value), 0))
+            }
+            _ => Err(NakCode::Invalid),
+        }
+    }
+
+    fn may_read(&self, memory: &srdma_memory::Table, access: Access, target: &Target) -> Result<(), NakCode> {
+        if target.length > LIMITS.max_msg_bytes {
+            return Err(NakCode::Invalid);
+        }
+        if target.length == 0 {
+            return authz::permits(access, Rights::REMOTE_READ);
+        }
+        authz::remote(memory, self.asker, access, target, Rights::REMOTE_READ).map(|_| ())
+    }
+
+    /// Refuses message `msn`, before which everything has landed: the queue pair fails on both sides.
+    pub(crate) fn refuse_now<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        msn: u64,
+        code: NakCode,
+        local: Option<Cause>,
+    ) {
+        if let Some(conn) = &mut self.conn {
+            conn.set_landed(Space::Request, msn.min(self.responder.tracker.landed()));
+        }
+        cx.event(Event::NakSent { qpn: self.qpn, code: nak_number(code) });
+        self.store_nak(cx, msn, code);
+        let event = match code {
+            _ if local.is_some() => None,
+            NakCode::Key | NakCode::Bounds | NakCode::Access | NakCode::Fault => Some(AsyncKind::QpAccessErr),
+            _ => Some(AsyncKind::QpReqErr),
+        };
+        // Our own requests are flushed: the fault was the peer's, or that of a receive.
+        self.fail_receiving(cx, local, event);
+    }
+}
+
+/// Whether a packet's fields fit one another and what is already known of its message.
+fn is_consistent(message: &Message, kind: &Kind, length: u32, packet: &Piecemeal) -> bool {
+    let bytes = packet.payload.length;
+    if kind.is_executed() {
+        return length == 0 && packet.offset == 0 && bytes == 0 && !message.arrived;
+    }
+    let end = u64::from(packet.offset) + u64::from(bytes);
+    let new = u64::from(message.accepted) + u64::from(bytes);
+    end <= u64::from(length) && new <= u64::from(length) && (bytes > 0 || (length == 0 && !message.arrived))
+}
