@@ -65,7 +65,7 @@ pub struct CheckCommand {
     listen: bool,
 
     /// Stop listening after this long [default: never]
-    #[arg(long = "for", value_name = "SECONDS", requires = "listen", value_parser = parse_seconds)]
+    #[arg(long = "for", value_name = "SECONDS", requires = "listen", conflicts_with = "host", value_parser = parse_seconds)]
     seconds: Option<Duration>,
 }
 

@@ -100,7 +100,7 @@ mod tests {
             ("run --bogus -- true", "unexpected argument '--bogus' found"),
             ("check", "<HOST>"),
             ("check --listen host", "cannot be used with"),
-            ("check host --for 3", "--listen"),
+            ("check host --for 3", "cannot be used with"),
             ("check host --port 0", "0 is not in 1..=65535"),
             ("check host --paths 257", "257 is not in 0..=256"),
             ("explain", "<CODE|list>"),
