@@ -19,8 +19,10 @@ use crate::HelloOutcome;
 /// UDP payloads tried when the interface's own size does not get through: Ethernet's 1500 with IPv4,
 /// and IPv6's minimum less headers and a tunnel.
 const SIZES: [u16; 2] = [1472, 1252];
-/// Time to the first repetition; doubles.
+/// Time to the first repetition; doubles up to [`REPEAT_MAX`].
 const REPEAT_MIN: Duration = Duration::from_millis(10);
+/// See [`REPEAT_MIN`].
+const REPEAT_MAX: Duration = Duration::from_millis(100);
 /// Tries of the full size, once the peer is known to be there, before a smaller one is settled for.
 const SETTLE_TRIES: u8 = 2;
 
@@ -161,8 +163,11 @@ impl Handshake {
         let try_index = self.attempts % (2 + SIZES.len() as u32);
         self.attempts += 1;
         self.repeat_at = now + self.repeat_gap;
-        let gap_max = if config.ack_timeout == Duration::ZERO { config.rto_max } else { config.ack_timeout };
-        self.repeat_gap = (self.repeat_gap * 2).min(gap_max.max(REPEAT_MIN));
+        let gap_max = match config.ack_timeout {
+            Duration::ZERO => REPEAT_MAX,
+            timeout => timeout.clamp(REPEAT_MIN, REPEAT_MAX),
+        };
+        self.repeat_gap = (self.repeat_gap * 2).min(gap_max);
         match try_index {
             0 | 1 => full,
             index => full.min(SIZES[index as usize - 2]),

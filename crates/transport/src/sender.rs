@@ -547,8 +547,8 @@ impl Sender {
         let mut at = |time: Option<Now>| next = next.min(time.unwrap_or(next));
         at(self.paused_until);
         at(self.refused_at.map(|refused| refused + REFUSED_WAIT));
+        at(self.loss_deadline);
         if self.is_awaiting() {
-            at(self.loss_deadline);
             at(Some(self.rto_at(config)));
             at(self.probe_at());
             at(self.failure_at(config));
@@ -569,11 +569,11 @@ impl Sender {
         if self.refused_at.is_some_and(|at| now >= at + REFUSED_WAIT) {
             self.refused_at = None;
         }
-        if !self.is_awaiting() {
-            return Ok(());
-        }
         if self.loss_deadline.is_some_and(|at| now >= at) {
             self.detect(now, config, obs);
+        }
+        if !self.is_awaiting() {
+            return Ok(());
         }
         if now >= self.rto_at(config) {
             self.time_out(now, obs);

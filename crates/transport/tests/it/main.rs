@@ -1,0 +1,13 @@
+//! Two connections joined by a model of a network, with invariants checked while it runs.
+//!
+//! `SRDMA_SEED=n` replays one seed of the random test, `SRDMA_SEEDS=n` runs that many.
+#![allow(clippy::unwrap_used)]
+
+mod behaviour;
+mod capacity;
+mod counts;
+mod link;
+mod planted;
+mod responder;
+mod seeds;
+mod sim;
