@@ -110,7 +110,10 @@ pub struct ReceiveBatch {
     pages: Pages,
     structures: Structures,
     datagrams: Vec<Datagram>,
+    /// Buffers to offer next time.
     ask: usize,
+    /// Buffers offered last time.
+    asked: usize,
 }
 
 impl ReceiveBatch {
@@ -130,6 +133,7 @@ impl ReceiveBatch {
             },
             datagrams: Vec::with_capacity(buffers),
             ask: FIRST_ASK.min(buffers),
+            asked: 0,
         })
     }
 
@@ -164,7 +168,7 @@ impl ReceiveBatch {
 
     /// Whether the last call found every buffer it offered filled, so that more may wait.
     pub fn is_full(&self) -> bool {
-        !self.datagrams.is_empty() && self.datagrams.len() >= self.ask
+        !self.datagrams.is_empty() && self.datagrams.len() >= self.asked
     }
 
     /// Forgets what the last call brought.
@@ -195,6 +199,7 @@ impl ReceiveBatch {
     pub(crate) fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<Tally> {
         self.datagrams.clear();
         let asked = self.ask;
+        self.asked = asked;
         self.arm(asked);
         let received = loop {
             let headers = self.structures.headers.as_mut_ptr();

@@ -152,3 +152,29 @@ fn a_foreign_family_is_refused_in_words() {
     let arrived = collect(&mut receiver, 1);
     assert_eq!((&arrived[0].bytes[..], arrived[0].class), (&b"mapped"[..], 0x22));
 }
+
+#[test]
+fn a_batch_is_full_as_long_as_more_may_wait_and_asks_for_more() {
+    let options = Options { gro: false, ..options() };
+    let mut receiver = open("127.0.0.11", &options);
+    let mut sender = open("127.0.0.11", &options);
+    for number in 0..100u8 {
+        sender.send_bytes(PathId(0), receiver.address(), 0, &[number]).unwrap();
+    }
+    let mut batch = ReceiveBatch::new(16).unwrap();
+    let (mut arrived, mut calls) = (Vec::new(), 0);
+    loop {
+        receiver.receive(&mut batch).unwrap();
+        calls += 1;
+        arrived.extend(batch.segments().map(|segment| batch.packet(&segment)[0]));
+        if !batch.is_full() {
+            break;
+        }
+    }
+    assert_eq!(arrived, (0..100).collect::<Vec<u8>>());
+    // 4, 8, then 16 at a time: fewer system calls than with a fixed small number.
+    assert_eq!(calls, 8);
+    assert_eq!(receiver.receive(&mut batch).unwrap(), 0);
+    assert!(!batch.is_full() && batch.segments().next().is_none());
+    assert_eq!(batch.bytes(0, 0, 1), b"", "nothing of an earlier call shows");
+}
