@@ -156,7 +156,7 @@ fn listen(command: &CheckCommand) -> Result<(), CommandError> {
         Some(address) => address,
         None => {
             let usable = address::usable().map_err(CommandError::Interfaces)?;
-            usable.first().ok_or(CommandError::NoAddress)?.address
+            usable.first().ok_or(CommandError::NoAddress)?.ip
         }
     };
     let mut listener = Listener::claim(address, command.slot.map(Slot))?;
