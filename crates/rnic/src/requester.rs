@@ -353,24 +353,25 @@ impl Qp {
         }
     }
 
-    /// A packet of the answer to a READ or atomic.
+    /// A packet of the answer to a READ or atomic. Returns whether it was accepted.
     pub(crate) fn on_answer<W: World, O: Observer>(
         &mut self,
         cx: &mut Cx<'_, W, O>,
         data: &Data,
         payload: PayloadRef,
         seq: u64,
-    ) {
+    ) -> bool {
         let (request, value) = match data.op {
             Op::ReadResponse { request } => (request, None),
             Op::AtomicResponse { request, value } => (request, Some(value)),
-            _ => return,
+            _ => return false,
         };
         let msn = extend(self.requester.oldest_msn(), request);
         let Some(number) = self.requester.message(msn) else {
-            return cx.dropped(self.qpn, DropCause::Stale);
+            cx.dropped(self.qpn, DropCause::Stale);
+            return false;
         };
-        let Some(wqe) = self.requester.get_mut(number) else { return };
+        let Some(wqe) = self.requester.get_mut(number) else { return false };
         let expected = if value.is_some() { 0 } else { wqe.length };
         let fits = wqe.opcode.is_read_or_atomic()
             && value.is_some() == (wqe.opcode != Opcode::Read)
@@ -382,7 +383,8 @@ impl Qp {
             if let Some(conn) = &mut self.conn {
                 conn.unreceive(Space::Response, seq);
             }
-            return cx.dropped(self.qpn, DropCause::Inconsistent);
+            cx.dropped(self.qpn, DropCause::Inconsistent);
+            return false;
         }
         wqe.answer_seen = true;
         let bytes = if value.is_some() { 8 } else { payload.length };
@@ -397,6 +399,7 @@ impl Qp {
                 length: payload.length - done,
             }),
         });
+        true
     }
 
     fn place_answer<W: World, O: Observer>(

@@ -209,19 +209,19 @@ impl Bytes {
 }
 
 impl Qp {
-    /// A packet of a request, not seen before.
+    /// A packet of a request, not seen before. Returns whether it was accepted.
     pub(crate) fn on_request<W: World, O: Observer>(
         &mut self,
         cx: &mut Cx<'_, W, O>,
         data: &Data,
         payload: PayloadRef,
         (seq, msn): (u64, u64),
-    ) {
+    ) -> bool {
         let packet = Piecemeal { seq, msn, offset: data.message.offset, payload };
         let begun = cx.shared.placement.len();
         let Err(reject) = self.accept(cx, data, &packet) else {
             self.advance(cx);
-            return;
+            return true;
         };
         cx.shared.placement.truncate(begun);
         if let Some(conn) = &mut self.conn {
@@ -236,6 +236,7 @@ impl Qp {
                 }
             }
         }
+        false
     }
 
     fn accept<W: World, O: Observer>(

@@ -214,11 +214,13 @@ impl Qp {
             Arrival::Beyond => return cx.dropped(self.qpn, DropCause::BeyondWindow),
         };
         self.notice_established(cx);
-        let ahead = self.ahead(space, seq);
-        cx.event(Event::Received { qpn: self.qpn, path: data.unit.path, bytes: payload.length, ahead });
-        match space {
+        let accepted = match space {
             Space::Request => self.on_request(cx, data, payload, (seq, msn)),
             Space::Response => self.on_answer(cx, data, payload, seq),
+        };
+        if accepted {
+            let (ahead, bytes) = (self.ahead(space, seq), payload.length);
+            cx.event(Event::Received { qpn: self.qpn, path: data.unit.path, bytes, ahead });
         }
     }
 

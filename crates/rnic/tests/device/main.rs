@@ -1,0 +1,6 @@
+//! Devices against one another over a link that loses, delays, duplicates and reorders.
+#![allow(clippy::unwrap_used)]
+
+mod basics;
+mod host;
+mod net;
