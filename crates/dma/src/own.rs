@@ -11,6 +11,8 @@ use crate::staging::{Moved, Staging, STAGING_BYTES};
 
 /// Slices per call (UIO_MAXIOV, readv(2)), less one for a tail that is split off.
 const SLICES_MAX: usize = 1023;
+/// Transfers shorter than this are messages, or ends of messages, rather than parts of a stream.
+const STREAM_BYTES_MIN: usize = 1024;
 /// Bytes of a word, which a poller may read at once.
 const WORD_BYTES: usize = 8;
 
@@ -23,8 +25,8 @@ pub struct Transfer {
     pub theirs: u64,
     /// Bytes.
     pub length: usize,
-    /// Its last bytes may be polled: they appear after everything before them in the batch. The last
-    /// transfer of a batch is always treated so.
+    /// Its last word may be polled: it appears after everything before it in the batch. Transfers of less
+    /// than 1 KiB, and those whose target the next does not continue, are always treated so.
     pub ordered: bool,
 }
 
@@ -42,6 +44,10 @@ impl Transfer {
     /// See [`Transfer::ordered`].
     pub fn ordered(self) -> Transfer {
         Transfer { ordered: true, ..self }
+    }
+
+    fn must_end_last(&self) -> bool {
+        self.ordered || self.length < STREAM_BYTES_MIN
     }
 
     /// Where the program's byte number `offset` lies, if the rest from there fits the address space.
@@ -211,7 +217,7 @@ impl OwnMemory {
     ///
     /// Stores of one string instruction may become visible in any order (Intel SDM volume 3, 9.2.4), those
     /// of the next come after them: a slice of its own is a barrier. So the last word of an ordered
-    /// transfer, and of the batch, is one.
+    /// transfer is one.
     fn list(&mut self, batch: &[Transfer], mut at: Position) -> usize {
         let slices = &mut self.theirs.0;
         slices.clear();
@@ -223,7 +229,7 @@ impl OwnMemory {
                 break;
             }
             let ends = at.offset + length == transfer.length;
-            let ordered = ends && (transfer.ordered || at.index + 1 == batch.len());
+            let ordered = ends && (transfer.must_end_last() || !is_continued(batch, at.index));
             let tail = if ordered { (address + length - 1) % WORD_BYTES + 1 } else { 0 };
             let front = length.saturating_sub(tail);
             if front > 0 {
@@ -256,6 +262,12 @@ impl OwnMemory {
         // SAFETY: that the target may be overwritten is the promise made to `new`.
         unsafe { self.pipe.as_mut()?.step(source, target, transfer.length - offset) }
     }
+}
+
+/// Whether the target of the transfer after number `index` adjoins its target.
+fn is_continued(batch: &[Transfer], index: usize) -> bool {
+    let next = batch[index + 1..].iter().find(|next| next.length != 0);
+    next.is_some_and(|next| batch[index].theirs.checked_add(batch[index].length as u64) == Some(next.theirs))
 }
 
 /// Calls `visit(transfer, offset within it, bytes before it, its bytes)` for the `bytes` from `at` on.
@@ -298,4 +310,59 @@ fn is_writable(address: u64) -> bool {
         )
     };
     result >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one call would be told to fill, as (offset from `BASE`, length).
+    fn listed(batch: &[(usize, usize, bool)]) -> Vec<(usize, usize)> {
+        const BASE: usize = 0x10_0000;
+        let batch: Vec<Transfer> = batch
+            .iter()
+            .map(|&(at, length, ordered)| Transfer {
+                ours: BASE,
+                theirs: (BASE + at) as u64,
+                length,
+                ordered,
+            })
+            .collect();
+        // SAFETY: lists addresses only.
+        let mut memory = unsafe { OwnMemory::new() };
+        let bytes = memory.list(&batch, Position { index: 0, offset: 0 });
+        let slices = memory.theirs.0.iter();
+        let listed: Vec<_> = slices.map(|slice| (slice.iov_base as usize - BASE, slice.iov_len)).collect();
+        assert_eq!(bytes, listed.iter().map(|slice| slice.1).sum::<usize>());
+        listed
+    }
+
+    #[test]
+    fn streams_are_joined_and_what_may_be_polled_comes_last() {
+        for (name, batch, expected) in [
+            ("a word", &[(0, 8, false)][..], &[(0, 8)][..]),
+            ("a byte", &[(5, 1, false)], &[(5, 1)]),
+            ("one message", &[(0, 64, false)], &[(0, 56), (56, 8)]),
+            ("an odd end", &[(0, 61, false)], &[(0, 56), (56, 5)]),
+            ("a stream", &[(0, 1400, false), (1400, 1400, false)], &[(0, 2792), (2792, 8)]),
+            (
+                "the end of a message within a stream",
+                &[(0, 1400, true), (1400, 1400, false)],
+                &[(0, 1392), (1392, 8), (1400, 1392), (2792, 8)],
+            ),
+            ("adjoining messages", &[(0, 16, false), (16, 16, false)], &[(0, 8), (8, 8), (16, 8), (24, 8)]),
+            (
+                "messages apart",
+                &[(0, 2000, false), (4000, 0, false), (4000, 2000, false)],
+                &[(0, 1992), (1992, 8), (4000, 1992), (5992, 8)],
+            ),
+            (
+                "more than one call takes",
+                &[(0, 40_000, false), (40_000, 40_000, false)],
+                &[(0, STAGING_BYTES)],
+            ),
+        ] {
+            assert_eq!(listed(batch), expected, "{name}");
+        }
+    }
 }
