@@ -146,4 +146,23 @@ mod tests {
             assert_eq!(plan.decide(Now(now), PathId(path), true), verdict, "{now} {path}");
         }
     }
+
+    #[test]
+    fn bursts_and_packets_are_decided_apart() {
+        let fault = |kind, whole_burst| Fault {
+            kind,
+            chance_ppm: 1_000_000,
+            whole_burst,
+            paths: None,
+            from: Now(0),
+            until: Now(u64::MAX),
+        };
+        let mut plan =
+            FaultPlan::new(1, alloc::vec![fault(FaultKind::Drop, true), fault(FaultKind::Duplicate, false)]);
+        assert_eq!(plan.decide_burst(Now(0), PathId(0)), Verdict::Drop);
+        assert_eq!(plan.decide(Now(0), PathId(0), false), Verdict::Duplicate);
+        assert_eq!(plan.decide(Now(0), PathId(0), true), Verdict::Drop);
+        let mut packets_only = FaultPlan::loss(1, 1_000_000);
+        assert_eq!(packets_only.decide_burst(Now(0), PathId(0)), Verdict::Pass);
+    }
 }
