@@ -4,9 +4,9 @@
 //!
 //! A key is the next value of a 32-bit counter, run through a seeded permutation. Nothing in it is an
 //! index that could be used again: a key comes back only after 2³² − 1 other registrations, so a
-//! stale key of any age meets no region but refuses (an index of 20 bits would leave a generation of
-//! only 12, which one busy slot exhausts in 4,096 registrations). At the wrap, keys still live are
-//! skipped. Key 0 is never given out.
+//! stale key of any age is refused. (An index of 20 bits would leave a generation of only 12, which one
+//! busy slot exhausts in 4,096 registrations.) At the wrap, keys still live are skipped. Key 0 is never
+//! given out.
 //!
 //! The permutation spreads consecutive keys, so that a guess at a neighbour of a known key misses. It
 //! is no secret: what protects a region is the check of tenant, protection domain, bounds and rights.
@@ -15,9 +15,10 @@
 //!
 //! Regions lie in an open-addressing table with linear probing, at most half full. The keys are a
 //! permutation of our own choice, hence uniform, and their low bits are the position: a look-up reads
-//! about one and a half slots on average, whether or not the key exists, and no program or peer can
-//! choose keys that collide. A removal shifts its followers back, so that no tombstones pile up.
-//! Only `register` allocates, when the table doubles. The length of a region costs nothing.
+//! on average at most one and a half slots for a live key and two and a half for any other, and no
+//! program can choose keys that collide. A removal shifts its followers back, so that no tombstones
+//! pile up. Only `register` allocates, when the table doubles (never shrinking). The length of a region
+//! costs nothing.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

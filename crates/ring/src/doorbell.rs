@@ -18,6 +18,7 @@
 //!   summary comes later in that word's history than the ring's, it synchronises with it and sees the
 //!   queue's bit; if earlier, the summary bit is still set at the next drain. What was published to
 //!   the queue before ringing is visible to whoever drained the bit.
+//!   (loom does not reorder two read-modify-writes, so it would accept Relaxed here; hardware does.)
 //! * Sleeping is an event count: the device sets `waiting`, **fences SeqCst**, looks for bits, sleeps.
 //!   A client sets its bits, **fences SeqCst**, reads `waiting`. The fences have one order: either the
 //!   device sees the bits or the client sees that it must wake the device.
