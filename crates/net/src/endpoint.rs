@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use srdma_seams::{FaultPlan, Now, PathId, Slot};
@@ -155,13 +155,12 @@ impl Endpoint {
         self.paths.get(path, ECT_0)
     }
 
-    /// In a child after fork: closes the descriptors, so that the slot is the parent's alone. The endpoint
-    /// must not be used or dropped in the child afterwards. Async-signal-safe: close(2) only.
+    /// In a child after fork: gives the sockets up, so that the slot is the parent's alone; sending and
+    /// receiving fail from then on. The descriptors stay open on something harmless, so that no other file
+    /// can take their numbers while the endpoint still thinks them its own. Async-signal-safe: eventfd(2),
+    /// dup(2) and close(2) only.
     pub fn close_descriptors_in_child(&self) {
-        for fd in std::iter::once(self.slot_fd.as_raw_fd()).chain(self.paths.descriptors()) {
-            // SAFETY: the child's copy of a descriptor; by contract nobody uses it here any more.
-            unsafe { libc::close(fd) };
-        }
+        sys::give_up(std::iter::once(self.slot_fd.as_fd()).chain(self.paths.descriptors()));
     }
 
     /// Whether bursts leave as one message for the kernel or device to cut.

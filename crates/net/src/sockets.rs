@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use srdma_seams::{PathId, Slot};
@@ -127,8 +127,8 @@ impl PathSockets {
     }
 
     /// Every open socket.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.sockets.iter().map(|socket| socket.fd.as_raw_fd())
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(|socket| socket.fd.as_fd())
     }
 
     pub(crate) fn open_count(&self) -> usize {
@@ -170,22 +170,25 @@ impl PathSockets {
                 self.sockets.push(socket);
                 Ok((self.sockets.len() - 1) as u16)
             }
-            Err(_) if !self.sockets.is_empty() => {
+            Err(e) if !self.sockets.is_empty() => {
                 self.shared += 1;
-                self.name_the_limit();
+                self.name_the_limit(&e);
                 Ok((place % self.sockets.len()) as u16)
             }
             Err(e) => Err(e),
         }
     }
 
-    fn name_the_limit(&self) {
+    fn name_the_limit(&self, error: &io::Error) {
         static NAMED: AtomicBool = AtomicBool::new(false);
         if !NAMED.swap(true, Ordering::Relaxed) {
+            let advice = match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE) => "; raise the limit of open files with: ulimit -n 4096",
+                _ => "",
+            };
+            let open = self.sockets.len();
             notice::tell(&format!(
-                "only {} path sockets could be opened, the other paths share them; \
-                 raise the limit of open files with: ulimit -n 4096",
-                self.sockets.len()
+                "only {open} path sockets could be opened, the other paths share them: {error}{advice}"
             ));
         }
     }

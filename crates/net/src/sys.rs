@@ -187,6 +187,21 @@ pub(crate) fn drop_arrivals(fd: BorrowedFd<'_>) -> io::Result<()> {
         .map(drop)
 }
 
+/// Replaces the file behind each descriptor by an event counter that nobody uses.
+pub(crate) fn give_up<'a>(descriptors: impl Iterator<Item = BorrowedFd<'a>>) {
+    // SAFETY: no pointers.
+    let harmless = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if harmless < 0 {
+        return;
+    }
+    for fd in descriptors {
+        // SAFETY: no pointers; the descriptor stays open, so that whoever owns it can still close it.
+        unsafe { libc::dup3(harmless, fd.as_raw_fd(), libc::O_CLOEXEC) };
+    }
+    // SAFETY: made above and known to nobody.
+    unsafe { libc::close(harmless) };
+}
+
 /// Room for one control message with a small payload, aligned as `cmsghdr` wants it (cmsg(3)).
 type Control = [u64; 3];
 

@@ -1,7 +1,8 @@
 //! Endpoints over loopback: what leaves one arrives at the other as it was.
 #![allow(clippy::unwrap_used)]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -177,4 +178,38 @@ fn a_batch_is_full_as_long_as_more_may_wait_and_asks_for_more() {
     assert_eq!(receiver.receive(&mut batch).unwrap(), 0);
     assert!(!batch.is_full() && batch.segments().next().is_none());
     assert_eq!(batch.bytes(0, 0, 1), b"", "nothing of an earlier call shows");
+}
+
+/// A socket of the standard library that marks its packets as having met congestion.
+fn congested_socket(ip: &str) -> UdpSocket {
+    let socket = UdpSocket::bind((ip, 0)).unwrap();
+    let v4 = socket.local_addr().unwrap().is_ipv4();
+    let (level, name) =
+        if v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
+    let class: libc::c_int = 0x6b;
+    // SAFETY: a value of the stated length that outlives the call.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const class).cast(), 4) };
+    assert_eq!(result, 0);
+    socket
+}
+
+#[test]
+fn congestion_marks_of_the_network_are_seen_per_packet() {
+    for ip in ["127.0.0.12", "::1"] {
+        let options = options();
+        let mut receiver = open(ip, &options);
+        let mut unmarked = open(ip, &options);
+        let marked = congested_socket(ip);
+        for _ in 0..3 {
+            marked.send_to(b"marked", receiver.address()).unwrap();
+            unmarked.send_bytes(PathId(1), receiver.address(), 0x68, b"not").unwrap();
+        }
+        let arrived = collect(&mut receiver, 6);
+        assert_eq!(arrived.len(), 6);
+        for packet in arrived {
+            let expected = packet.bytes == b"marked";
+            assert_eq!((packet.ce, packet.class), (expected, if expected { 0x6b } else { 0x6a }), "{ip}");
+        }
+        assert_eq!(receiver.counters().received_ce, 3);
+    }
 }
