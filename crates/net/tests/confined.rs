@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use srdma_net::{route, Endpoint, Options, RawSlice, ReceiveBatch, SendError};
@@ -13,6 +14,12 @@ use srdma_seams::PathId;
 const DONE: i32 = 0;
 const FAILED: i32 = 1;
 const NOT_HERE: i32 = 77;
+
+/// One test at a time: a child inherits the sockets of whatever runs beside it, and keeps their ports.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs `work` in a child that ends without cleaning up, as a killed one would; its status.
 fn in_child(work: impl FnOnce() -> i32) -> i32 {
@@ -51,6 +58,7 @@ fn count_arrivals(endpoint: &mut Endpoint, count: usize) -> usize {
 
 #[test]
 fn a_dead_process_frees_its_slot() {
+    let _alone = alone();
     let address: IpAddr = "127.0.0.90".parse().unwrap();
     let status = in_child(|| {
         let endpoint = Endpoint::open(address, &options(1)).unwrap();
@@ -68,6 +76,7 @@ fn a_dead_process_frees_its_slot() {
 
 #[test]
 fn paths_share_sockets_when_files_run_out() {
+    let _alone = alone();
     let address: IpAddr = "127.0.0.91".parse().unwrap();
     let status = in_child(|| {
         let mut receiver = Endpoint::open(address, &options(5)).unwrap();
@@ -126,6 +135,7 @@ fn burst(sender: &mut Endpoint, to: &Endpoint, payload: &[u8], count: usize) -> 
 
 #[test]
 fn the_mtu_bounds_packets_not_bursts_and_the_device_is_not_blamed() {
+    let _alone = alone();
     for address in ["127.0.0.1", "::1"] {
         let address: IpAddr = address.parse().unwrap();
         let status = in_child(|| {
@@ -159,6 +169,7 @@ fn the_mtu_bounds_packets_not_bursts_and_the_device_is_not_blamed() {
 
 #[test]
 fn a_destination_without_a_route_is_refused_in_words() {
+    let _alone = alone();
     let status = in_child(|| {
         if !isolate(1500) {
             return NOT_HERE;
@@ -179,6 +190,7 @@ fn a_destination_without_a_route_is_refused_in_words() {
 
 #[test]
 fn a_child_that_gives_its_sockets_up_does_not_keep_the_slot() {
+    let _alone = alone();
     let address: IpAddr = "127.0.0.92".parse().unwrap();
     for gives_up in [true, false] {
         let mut endpoint = Endpoint::open(address, &options(9)).unwrap();
@@ -223,6 +235,7 @@ fn a_child_that_gives_its_sockets_up_does_not_keep_the_slot() {
 
 #[test]
 fn no_privilege_is_needed() {
+    let _alone = alone();
     let address: IpAddr = "127.0.0.95".parse().unwrap();
     const NOBODY: libc::uid_t = 65_534;
     let status = in_child(|| {
