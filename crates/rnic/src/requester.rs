@@ -7,10 +7,13 @@
 //! then because it may have to be sent again.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use srdma_abi::control::LIMITS;
 use srdma_abi::entry::SEND_BODY_OFFSET;
-use srdma_abi::{AsyncEvent, AsyncKind, Cause, Completion, Opcode, QpState, SendEntry, SendFlags, WcOpcode};
+use srdma_abi::{
+    AsyncEvent, AsyncKind, Cause, Completion, Opcode, QpState, SendEntry, SendFlags, Sge, WcOpcode,
+};
 use srdma_memory::{AddressSpace, Rights, Segment};
 use srdma_seams::event::DropCause;
 use srdma_seams::{ids::extend, Cqn, Duration, Event, Observer};
@@ -63,6 +66,9 @@ pub(crate) struct Requester {
     queue: VecDeque<Wqe>,
     /// Number of the front of `queue`, counted from 0 for each connection.
     front: u64,
+    /// Work requests before this one are complete. A READ is complete when its answer has come; its
+    /// request stays in `queue` until that too is acknowledged, for transport may ask for it again.
+    completed: u64,
     /// Work requests before this one are submitted.
     submitted: u64,
     /// Message number of work request 0.
@@ -106,12 +112,16 @@ impl Requester {
 
     /// Whether any work request is incomplete.
     pub fn is_busy(&self) -> bool {
-        !self.queue.is_empty()
+        self.next_to_complete().is_some()
     }
 
     /// Message number of the oldest incomplete work request.
     pub fn oldest_msn(&self) -> u64 {
-        self.first_msn + self.front
+        self.first_msn + self.completed
+    }
+
+    fn next_to_complete(&self) -> Option<&Wqe> {
+        self.get(self.completed)
     }
 
     /// Response-space message number before which every answer is placed.
@@ -129,11 +139,26 @@ impl Requester {
         self.ring_has_more = true;
     }
 
-    /// Takes the oldest work request off, to be flushed.
+    /// Takes the oldest incomplete work request off, to be flushed.
     pub fn pop(&mut self) -> Option<Wqe> {
+        while self.front < self.completed {
+            self.queue.pop_front()?;
+            self.front += 1;
+        }
         let wqe = self.queue.pop_front()?;
         self.front += 1;
+        self.completed += 1;
         Some(wqe)
+    }
+
+    /// Forgets complete work requests that transport will not ask for again: those before message
+    /// `landed`.
+    fn forget(&mut self, landed: u64, spare: &mut Vec<Vec<Sge>>) {
+        while self.front < self.completed && self.first_msn + self.front < landed {
+            let Some(wqe) = self.queue.pop_front() else { return };
+            self.front += 1;
+            wqe.sges.recycle(spare);
+        }
     }
 
     /// Whether the ring can still be read.
@@ -148,18 +173,13 @@ impl Requester {
 
     fn message(&self, msn: u64) -> Option<u64> {
         let number = msn.checked_sub(self.first_msn)?;
-        (number >= self.front && number < self.submitted).then_some(number)
+        (number >= self.completed && number < self.submitted).then_some(number)
     }
 }
 
 impl Wqe {
     /// Reads an entry as it came from the ring. Its `failure` is set if it cannot be carried out.
-    pub fn from_entry(
-        entry: &SendEntry,
-        offset: u32,
-        units: u32,
-        spare: &mut alloc::vec::Vec<alloc::vec::Vec<srdma_abi::Sge>>,
-    ) -> Wqe {
+    pub fn from_entry(entry: &SendEntry, offset: u32, units: u32, spare: &mut Vec<Vec<Sge>>) -> Wqe {
         let sges = SgeList::new(&entry.sges[..usize::from(entry.sge_count)], spare);
         let bytes = match entry.flags.contains(SendFlags::INLINE) {
             true => u64::from(entry.inline_len),
@@ -188,7 +208,7 @@ impl Wqe {
 
     /// Stands for bytes in the ring that are no entry.
     fn bad() -> Wqe {
-        let mut wqe = Wqe::from_entry(&SendEntry::default(), 0, 0, &mut alloc::vec::Vec::new());
+        let mut wqe = Wqe::from_entry(&SendEntry::default(), 0, 0, &mut Vec::new());
         wqe.failure = Some(Cause::BadEntry);
         wqe
     }
@@ -321,7 +341,7 @@ impl Qp {
         memory: &srdma_memory::Table,
         wqe: &Wqe,
         (offset, length): (u32, u32),
-        segments: &mut alloc::vec::Vec<Segment>,
+        segments: &mut Vec<Segment>,
     ) -> Result<(), Cause> {
         if wqe.is_inline() {
             if length > 0 {
@@ -503,11 +523,12 @@ impl Qp {
             return;
         }
         let Some(conn) = &self.conn else { return };
-        let landed = conn.peer_landed(Space::Request).max(self.requester.landed_by_nak);
+        let acknowledged = conn.peer_landed(Space::Request);
+        let landed = acknowledged.max(self.requester.landed_by_nak);
         let mut units = 0;
         let mut failure = None;
-        while let Some(wqe) = self.requester.queue.front() {
-            let submitted = self.requester.front < self.requester.submitted;
+        while let Some(wqe) = self.requester.next_to_complete() {
+            let submitted = self.requester.completed < self.requester.submitted;
             let finished = submitted
                 && match wqe.opcode.is_read_or_atomic() {
                     true => wqe.done,
@@ -517,14 +538,14 @@ impl Qp {
                 failure = wqe.failure;
                 break;
             }
+            units += wqe.units;
             if self.init.sq_sig_all || wqe.flags.contains(SendFlags::SIGNALED) {
                 let completion = self.send_completion(cx, wqe, None);
                 cx.complete(Cqn(self.init.send_cq), &completion, false);
             }
-            let Some(wqe) = self.requester.pop() else { break };
-            units += wqe.units;
-            wqe.sges.recycle(&mut cx.shared.scratch.sges);
+            self.requester.completed += 1;
         }
+        self.requester.forget(acknowledged, &mut cx.shared.scratch.sges);
         if units > 0 {
             cx.world.retire_send(self.qpn, units);
         }
@@ -541,7 +562,7 @@ impl Qp {
     }
 
     fn notice_drained<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
-        let drained = self.requester.front == self.requester.submitted;
+        let drained = self.requester.completed == self.requester.submitted;
         if self.attributes.state == QpState::Sqd && drained && self.requester.notify_drained {
             self.requester.notify_drained = false;
             cx.world.raise(AsyncEvent { kind: AsyncKind::SqDrained, object: self.qpn.0 });

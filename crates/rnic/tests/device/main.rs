@@ -4,3 +4,4 @@
 mod basics;
 mod host;
 mod net;
+mod soup;

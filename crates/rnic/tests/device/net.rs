@@ -37,7 +37,10 @@ impl Counts {
 }
 
 impl Observer for Counts {
-    fn event(&mut self, _now: Now, event: Event) {
+    fn event(&mut self, now: Now, event: Event) {
+        if std::env::var("SRDMA_TRACE").is_ok() {
+            println!("{} {event:?}", now.0);
+        }
         // A soup makes millions of the common ones; nobody asks for those.
         if !matches!(
             event,
