@@ -264,8 +264,10 @@ impl Endpoint {
         pad_bytes: u16,
     ) -> Result<(), SendError> {
         let mut control = std::mem::take(&mut self.control);
-        control.clear();
-        control.resize(HEADER_BYTES_MAX.max(pad_bytes.into()).min(DATAGRAM_BYTES_MAX), 0);
+        let room = HEADER_BYTES_MAX.max(pad_bytes.into()).min(DATAGRAM_BYTES_MAX);
+        if control.len() < room {
+            control.resize(room, 0);
+        }
         let result = match emit(packet, &mut control) {
             Ok(header_bytes) => {
                 let bytes = header_bytes.max(pad_bytes.into()).min(control.len());
