@@ -6,7 +6,7 @@ use anyhow::{bail, Result};
 
 use crate::{process, report};
 
-/// A program and the Debian 12 package that has it.
+/// A program, or a file by its path, and the Debian 12 package that has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     program: &'static str,
@@ -18,13 +18,15 @@ const fn need(program: &'static str, package: &'static str) -> Need {
 }
 
 /// To link the libraries.
-pub const BUILD: &[Need] = &[need("cc", "gcc")];
+pub const BUILD: &[Need] = &[need("cc", "gcc"), need("/usr/include/stdio.h", "libc6-dev")];
 /// To build networks.
 pub const FABRIC: &[Need] =
     &[need("ip", "iproute2"), need("tc", "iproute2"), need("nft", "nftables"), need("ethtool", "ethtool")];
 /// To show and measure.
 pub const PROGRAMS: &[Need] =
     &[need("ib_write_bw", "perftest"), need("iperf3", "iperf3"), need("ibv_rc_pingpong", "ibverbs-utils")];
+/// To compile our own verbs program.
+pub const HEADERS: &[Need] = &[need("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
 /// To look into packets.
 pub const CAPTURE: &[Need] = &[need("tshark", "tshark"), need("dumpcap", "wireshark-common")];
 
@@ -67,5 +69,6 @@ pub fn ensure(needs: &[&[Need]]) -> Result<()> {
 }
 
 fn is_missing(need: &Need) -> bool {
+    // A path replaces the folders of PATH when it is absolute.
     process::find(need.program).is_none()
 }

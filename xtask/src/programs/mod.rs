@@ -8,6 +8,7 @@ pub mod stats;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Result};
@@ -17,10 +18,11 @@ use crate::process::{Outcome, Program, Running};
 use stats::Stats;
 
 /// Where the built tree is and where the statistics of runs go.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Launcher {
     srdma: PathBuf,
     work: PathBuf,
+    pattern: Mutex<Option<PathBuf>>,
 }
 
 impl Launcher {
@@ -30,7 +32,7 @@ impl Launcher {
         ensure!(srdma.is_file(), "{} is not there; run `cargo xtask dist`", srdma.display());
         let work = std::env::temp_dir().join(format!("srdma-xtask-{}", std::process::id()));
         std::fs::create_dir_all(&work)?;
-        Ok(Launcher { srdma, work })
+        Ok(Launcher { srdma, work, pattern: Mutex::new(None) })
     }
 
     /// A fresh file name.
@@ -44,10 +46,19 @@ impl Launcher {
         Program::new(&self.srdma)
     }
 
-    /// Our own program that checks every byte, if the tree has it.
-    pub fn pattern_program(&self) -> Option<PathBuf> {
-        let file = self.srdma.with_file_name("srdma-pattern");
-        file.is_file().then_some(file)
+    /// Our own program that checks every byte, compiled against the installed header.
+    pub fn pattern_program(&self) -> Result<PathBuf> {
+        let mut built = self.pattern.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*built {
+            return Ok(file.clone());
+        }
+        let (source, file) =
+            (crate::suite::workspace().join("xtask/pattern/pattern.c"), self.work.join("pattern"));
+        let library = self.srdma.with_file_name("../lib/libibverbs.so.1");
+        let flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"];
+        Program::new("cc").args(flags).args([&file, &source, &library]).success()?;
+        *built = Some(file.clone());
+        Ok(file)
     }
 
     /// `argv` with our library under it.

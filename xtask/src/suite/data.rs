@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Result};
 
 use super::{Setting, Step};
 use crate::fabric::{Fabric, Spec};
@@ -21,27 +21,54 @@ pub fn steps() -> Vec<Step> {
         Step::new(format!("data/{name}"), move |setting: &Setting<'_>| {
             let fabric = Fabric::build(spec.clone())?;
             let seconds = if setting.soak { 600 } else { 15 };
-            run(setting.launcher()?, &fabric, seconds)?.context("the tree has no srdma-pattern")
+            run(setting.launcher()?, &fabric, seconds)
         })
     };
-    networks.map(step).into()
+    let mut steps = vec![Step::new("data/a-wrong-bit-is-noticed", |setting| notices(setting.launcher()?))];
+    steps.extend(networks.map(step));
+    steps
 }
 
-/// Runs it for a few seconds between the two hosts. `None`: the tree has no such program.
-pub fn verify_data(launcher: &Launcher, fabric: &Fabric) -> Result<Option<bool>> {
+/// The check itself works: one planted bit fails the server, by name.
+fn notices(launcher: &Launcher) -> Result<String> {
+    let fabric = Fabric::build(Spec::pair())?;
+    let mut pair = pair(launcher, 2)?;
+    pair.client_args.push("--plant".into());
+    // The client waits for an answer that a dead server never gives.
+    pair.limit = Duration::from_secs(5);
+    let done = pair.run(launcher, &fabric)?;
+    let said = done.server.stderr.lines().last().unwrap_or("").to_owned();
+    ensure!(
+        done.server.code == Some(1) && said.contains("1 of 1048576 bytes are wrong"),
+        "{}",
+        done.server.story()
+    );
+    Ok(String::new())
+}
+
+/// Whether a few seconds of it between the two hosts find everything right.
+pub fn verify_data(launcher: &Launcher, fabric: &Fabric) -> bool {
     match run(launcher, fabric, 5) {
-        Ok(said) => Ok(said.map(|_| true)),
+        Ok(said) => {
+            crate::report::say(&format!("    {said}"));
+            true
+        }
         Err(error) => {
             crate::report::note(&format!("{error:#}"));
-            Ok(Some(false))
+            false
         }
     }
 }
 
-fn run(launcher: &Launcher, fabric: &Fabric, seconds: u64) -> Result<Option<String>> {
-    let Some(program) = launcher.pattern_program() else { return Ok(None) };
-    let mut pair = Pair::new(&format!("{} --seconds {seconds}", program.display()));
+fn pair(launcher: &Launcher, seconds: u64) -> Result<Pair> {
+    let mut pair = Pair::new("");
+    pair.argv = vec![launcher.pattern_program()?.display().to_string()];
+    pair.client_args = ["--seconds".into(), seconds.to_string()].into();
     pair.limit = Duration::from_secs(seconds + 60);
-    let done = pair.run(launcher, fabric)?.success()?;
-    Ok(Some(done.client.stdout.lines().last().unwrap_or("").to_owned()))
+    Ok(pair)
+}
+
+fn run(launcher: &Launcher, fabric: &Fabric, seconds: u64) -> Result<String> {
+    let done = pair(launcher, seconds)?.run(launcher, fabric)?.success()?;
+    Ok(done.client.stdout.trim().to_owned())
 }

@@ -116,7 +116,9 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     let needs: &[&[packages::Need]] = match real.is_empty() {
         true => &[packages::BUILD],
-        false => &[packages::BUILD, packages::FABRIC, packages::PROGRAMS, packages::CAPTURE],
+        false => {
+            &[packages::BUILD, packages::FABRIC, packages::PROGRAMS, packages::HEADERS, packages::CAPTURE]
+        }
     };
     packages::ensure(needs)?;
 
@@ -192,7 +194,9 @@ fn summarise(lines: &[Line]) -> bool {
     let failed: Vec<&Line> = lines.iter().filter(|line| line.result.is_err()).collect();
     for line in &failed {
         if let Err(error) = &line.result {
-            report::plain(&format!("\n{} {}\n  {error:#}", report::bad("FAILED"), line.name));
+            let text = format!("{error:#}");
+            let first = text.lines().next().unwrap_or("");
+            report::plain(&format!("{} {}: {first}", report::bad("FAILED"), line.name));
         }
     }
     let took = report::elapsed().as_secs_f64();
