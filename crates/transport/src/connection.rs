@@ -84,7 +84,7 @@ impl Connection {
     ) -> HelloOutcome {
         let learned = self.handshake.on_hello(now, hello, from, DATAGRAM_BYTES_MIN);
         if let Some(rtt) = learned.rtt {
-            self.sender.rtt.sample_any(now, rtt);
+            self.sender.rtt.guess(rtt);
         }
         if let Some(first) = self.handshake.peer_first_psn {
             self.receivers[Space::Request as usize].set_first(u64::from(first));

@@ -23,7 +23,7 @@ const SIZES: [u16; 2] = [1472, 1252];
 const REPEAT_MIN: Duration = Duration::from_millis(10);
 /// See [`REPEAT_MIN`].
 const REPEAT_MAX: Duration = Duration::from_millis(100);
-/// Tries of the full size, once the peer is known to be there, before a smaller one is settled for.
+/// Tries of larger sizes, once the peer is known to be there, before a smaller one is settled for.
 const SETTLE_TRIES: u8 = 2;
 
 /// See the module.
@@ -47,8 +47,11 @@ pub(crate) struct Handshake {
     pub(crate) attempts: u32,
     settle_tries: u8,
     settle_until: Option<Now>,
-    /// A HELLO is due at once: the first, or an answer, of at most this size.
-    due: Option<u16>,
+    /// A HELLO of this size is due at once. Kept apart from answers: an answer of a size that gets
+    /// through must not be merged into a larger probe that does not.
+    probe_due: Option<u16>,
+    /// An answer of at most this size is due at once.
+    answer_due: Option<u16>,
     last_sent: Option<Now>,
     /// Most data that the peer takes.
     pub(crate) peer_window_packets: u32,
@@ -89,7 +92,8 @@ impl Handshake {
             attempts: 0,
             settle_tries: 0,
             settle_until: None,
-            due: None,
+            probe_due: None,
+            answer_due: None,
             last_sent: None,
             peer_window_packets: 0,
             peer_free_bytes: 0,
@@ -101,7 +105,8 @@ impl Handshake {
     pub(crate) fn start(&mut self, now: Now) {
         if !self.started {
             self.started = true;
-            self.due = Some(u16::MAX);
+            self.attempts = 1;
+            self.probe_due = Some(self.identity.datagram_bytes_max);
             self.repeat_at = now + REPEAT_MIN;
         }
     }
@@ -111,7 +116,7 @@ impl Handshake {
         if !self.started {
             return None;
         }
-        if self.due.is_some() {
+        if self.probe_due.is_some() || self.answer_due.is_some() {
             return Some(Now(0));
         }
         if self.connected {
@@ -126,7 +131,7 @@ impl Handshake {
 
     /// A HELLO outside the handshake, to see whether the peer is still there.
     pub(crate) fn ask(&mut self) {
-        self.due = self.due.max(Some(0));
+        self.answer_due = self.answer_due.max(Some(0));
     }
 
     pub(crate) fn poll(
@@ -140,22 +145,14 @@ impl Handshake {
         if !self.started {
             return None;
         }
-        let size = match self.due.take() {
-            Some(limit) => self.size(limit),
+        let full = self.identity.datagram_bytes_max;
+        let size = match self.answer_due.take().or_else(|| self.probe_due.take()) {
+            Some(size) => size.min(full),
             None if !self.connected && waiting && now >= self.repeat_at => self.repeat(now, config),
             None => return None,
         };
-        self.last_sent = Some(now);
+        self.last_sent = self.last_sent.or(Some(now));
         Some(self.hello(size, asking, free_bytes, config))
-    }
-
-    /// The size of the first HELLO, or of an answer that must not exceed `limit`.
-    fn size(&mut self, limit: u16) -> u16 {
-        let full = self.identity.datagram_bytes_max;
-        if limit == u16::MAX {
-            self.attempts += 1;
-        }
-        full.min(limit)
     }
 
     fn repeat(&mut self, now: Now, config: &Config) -> u16 {
@@ -231,7 +228,7 @@ impl Handshake {
                 self.proven_bytes.max(hello.proven_bytes.min(self.identity.datagram_bytes_max));
         }
         if self.started && (hello.reply_wanted || !knows_us) {
-            self.due = self.due.max(Some(hello.probe_bytes));
+            self.answer_due = self.answer_due.max(Some(hello.probe_bytes));
         }
         let rtt = if knows_us { self.last_sent.take().map(|sent| now.since(sent)) } else { None };
         let outcome =
@@ -258,9 +255,10 @@ impl Handshake {
             // The full size may have been tried only while the peer was not there yet.
             let waiting = self.settle_until.is_some_and(|until| now < until);
             if !waiting && self.settle_tries < SETTLE_TRIES {
+                let second = self.settle_tries > 0 && self.proven_bytes < SIZES[0];
                 self.settle_tries += 1;
                 self.settle_until = Some(now + REPEAT_MIN);
-                self.due = Some(u16::MAX);
+                self.probe_due = Some(if second { SIZES[0] } else { full });
             }
             return false;
         }

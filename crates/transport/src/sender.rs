@@ -489,8 +489,8 @@ impl Sender {
     /// Drops records that no late report can need any more.
     fn forget(&mut self, now: Now, config: &Config) {
         let keep = self.detector.rto(&self.rtt, config) * 4;
-        let lost_before = Now(now.0.saturating_sub(keep.0));
-        while let Some((transmit, record)) = self.units.oldest_forgettable(lost_before) {
+        let long_ago = Now(now.0.saturating_sub(keep.0));
+        while let Some((transmit, record)) = self.units.oldest_forgettable(long_ago) {
             self.paths.unchain(record.path, transmit, record.path_next);
             self.units.forget_oldest();
         }

@@ -173,13 +173,16 @@ impl Units {
         (from.max(self.live_head)..self.next).find(|&transmit| self.ring[self.slot(transmit)].is_live())
     }
 
-    /// Oldest record if it may be forgotten: nothing awaited, and no loss younger than `lost_before`
-    /// unless there are too many records.
-    pub(crate) fn oldest_forgettable(&self, lost_before: Now) -> Option<(u64, UnitRecord)> {
+    /// Oldest record if it may be forgotten: nothing awaited, no report to come, and no loss that may
+    /// still turn out to be none. What happened before `long_ago` is over in any case.
+    pub(crate) fn oldest_forgettable(&self, long_ago: Now) -> Option<(u64, UnitRecord)> {
         let record = self.get(self.base)?;
         let crowded = self.next - self.base > UNITS_MAX / 2;
-        let forget = !record.is_live() && record.lost_at.is_none_or(|at| at < lost_before || crowded);
-        forget.then_some((self.base, *record))
+        let settled = match record.lost_at {
+            Some(at) => at < long_ago,
+            None => record.reported || record.sent < long_ago,
+        };
+        (!record.is_live() && (settled || crowded)).then_some((self.base, *record))
     }
 
     /// Forgets the oldest record.

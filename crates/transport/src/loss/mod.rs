@@ -43,9 +43,10 @@ impl Detector {
         (quarter * (1 << self.widened)).min(rtt.smoothed().max(Duration::from_millis(20)))
     }
 
-    /// When `unit` is lost if a later one of its path was answered.
+    /// When `unit` is lost if a later one of its path was answered. Acknowledgements are sprayed too,
+    /// so the answer may have to come by the slowest path of all.
     pub(crate) fn path_order_deadline(&self, unit: &UnitRecord, path: &PathRtt, rtt: &ConnectionRtt) -> Now {
-        let expected = path.latest.unwrap_or(rtt.smoothed());
+        let expected = path.latest.unwrap_or(Duration::ZERO).max(rtt.max());
         unit.sent + expected + self.reorder(rtt)
     }
 

@@ -47,40 +47,45 @@ pub(crate) struct ConnectionRtt {
     floor: Floor,
     /// Largest sample of this window and of the one before.
     max: [Duration; 2],
-    max_since: Now,
+    /// Begin of this window; none before the first sample.
+    max_since: Option<Now>,
 }
 
 impl ConnectionRtt {
     /// A unit sent on `path` took `rtt` there and back. Returns the queueing delay in it.
     pub(crate) fn sample(&mut self, now: Now, path: &mut PathRtt, rtt: Duration) -> Duration {
-        self.sample_any(now, rtt);
-        path.latest = Some(rtt);
+        self.floor.sample(now, rtt);
         path.floor.sample(now, rtt);
+        path.latest = Some(rtt);
+        match self.smoothed {
+            Some(smoothed) if self.max_since.is_some() => {
+                let error = smoothed.0.abs_diff(rtt.0);
+                self.variation = Duration((self.variation.0 * 3 + error) / 4);
+                self.smoothed = Some(Duration((smoothed.0 * 7 + rtt.0) / 8));
+            }
+            _ => self.start(rtt),
+        }
+        let window = Duration::from_millis(50).max(self.smoothed() * 16);
+        if self.max_since.is_none_or(|since| now.since(since) >= window) {
+            self.max = [Duration::ZERO, self.max[0]];
+            self.max_since = Some(now);
+        }
+        self.max[0] = self.max[0].max(rtt);
         let own = path.floor.value.unwrap_or(rtt);
         let common = self.floor.value.unwrap_or(rtt);
         rtt - own.min(common * BASE_SPREAD)
     }
 
-    /// A round trip not tied to a path (the handshake).
-    pub(crate) fn sample_any(&mut self, now: Now, rtt: Duration) {
-        self.floor.sample(now, rtt);
-        match self.smoothed {
-            None => {
-                self.smoothed = Some(rtt);
-                self.variation = Duration(rtt.0 / 2);
-            }
-            Some(smoothed) => {
-                let error = smoothed.0.abs_diff(rtt.0);
-                self.variation = Duration((self.variation.0 * 3 + error) / 4);
-                self.smoothed = Some(Duration((smoothed.0 * 7 + rtt.0) / 8));
-            }
+    /// The handshake's round trip: a first guess, until there is a sample.
+    pub(crate) fn guess(&mut self, rtt: Duration) {
+        if self.max_since.is_none() {
+            self.start(rtt);
         }
-        let window = Duration::from_millis(50).max(self.smoothed() * 16);
-        if now.since(self.max_since) >= window {
-            self.max = [Duration::ZERO, self.max[0]];
-            self.max_since = now;
-        }
-        self.max[0] = self.max[0].max(rtt);
+    }
+
+    fn start(&mut self, rtt: Duration) {
+        self.smoothed = Some(rtt);
+        self.variation = Duration(rtt.0 / 2);
     }
 
     pub(crate) fn is_measured(&self) -> bool {

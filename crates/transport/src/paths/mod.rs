@@ -23,6 +23,9 @@ const STEER_NOISE_NS: u64 = 100_000;
 /// Average delay below which excess is judged as if it were this much.
 const STEER_DELAY_MIN_NS: u64 = 250_000;
 
+/// Most turns of a path that are skipped, in 1/1024.
+const SKIP_MAX_1024: i64 = 896;
+
 /// A path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
@@ -36,6 +39,8 @@ pub(crate) struct Path {
     delay_ns: u64,
     /// Smoothed share of marked packets, in 1/1024.
     marked: u32,
+    /// Share of turns skipped for good, in 1/1024: what proportional steering alone leaves uneven.
+    thinned: u32,
     lost_in_row: u8,
     /// When it is probed next, if held dead, and the time between probes.
     probe_at: Option<Now>,
@@ -72,6 +77,7 @@ impl PathSet {
             tail: NONE,
             delay_ns: 0,
             marked: 0,
+            thinned: 0,
             lost_in_row: 0,
             probe_at: None,
             probe_gap: REPROBE_MIN,
@@ -131,7 +137,7 @@ impl PathSet {
                 None => {}
             }
             fallback = fallback.or(Some(candidate));
-            let skip = if self.steer { steer_1024(path, self.delay_ns) } else { 0 };
+            let skip = if self.steer { path.skip_1024(self.delay_ns) } else { 0 };
             if skip > 0 && self.rng.below(1024) < skip {
                 continue;
             }
@@ -151,6 +157,7 @@ impl PathSet {
         state.delay_ns = (state.delay_ns + delay.0) / 2;
         let share = u32::from(ce) * 1024 / u32::from(packets.max(1));
         state.marked = (state.marked * 3 + share) / 4;
+        state.adapt(self.delay_ns);
         self.answered(path)
     }
 
@@ -214,10 +221,29 @@ impl PathSet {
     }
 }
 
-/// Chance in 1/1024 that a path's turn is skipped because its queue is longer than the average one.
-/// Static hashing puts unequal numbers of paths on equal links; proportional thinning evens that out.
-fn steer_1024(path: &Path, average_ns: u64) -> u64 {
-    let excess = path.delay_ns.saturating_sub(average_ns + STEER_NOISE_NS);
-    let by_delay = excess * 256 / average_ns.max(STEER_DELAY_MIN_NS);
-    (by_delay + u64::from(path.marked / 2)).min(896)
+/// Static hashing puts unequal numbers of paths on equal links; skipping turns of the paths with the
+/// longer queues evens that out. A proportional part reacts, a slow integral part that forgets removes
+/// most of what the proportional part alone would leave.
+impl Path {
+    /// Delay beyond the average, in 1/1024 of it; little of either sign is noise.
+    fn excess_1024(&self, average_ns: u64) -> i64 {
+        let excess = self.delay_ns as i64 - average_ns as i64;
+        if excess.unsigned_abs() < STEER_NOISE_NS {
+            return 0;
+        }
+        (excess * 1024 / average_ns.max(STEER_DELAY_MIN_NS) as i64).clamp(-4096, 4096)
+    }
+
+    fn adapt(&mut self, average_ns: u64) {
+        let thinned = i64::from(self.thinned);
+        let next = thinned + self.excess_1024(average_ns) / 32 - thinned / 128;
+        self.thinned = next.clamp(0, SKIP_MAX_1024) as u32;
+    }
+
+    /// Chance in 1/1024 that its turn is skipped.
+    fn skip_1024(&self, average_ns: u64) -> u64 {
+        let proportional = self.excess_1024(average_ns).max(0) / 4;
+        let skip = proportional + i64::from(self.thinned) + i64::from(self.marked / 2);
+        skip.min(SKIP_MAX_1024) as u64
+    }
 }
