@@ -183,7 +183,7 @@ fn why(host: &str, report: &Report) -> String {
     }
     if any(|state| *state == PortState::Closed) {
         return format!(
-            "{host} is up, but nothing answers there; start a program with `srdma run`, or `srdma check --listen`, on it"
+            "{host} is up, but no program with a queue pair is on it; start one with `srdma run`, or `srdma check --listen`"
         );
     }
     if any(|state| matches!(state, PortState::Unreachable(_))) {

@@ -180,7 +180,7 @@ mod tests {
         let socket = ProbeSocket::bound(SocketAddr::new(home, 0)).unwrap();
         let local = socket.local().unwrap();
         let mut listener = Listener::new(socket, local, Slot(0));
-        let client = ProbeSocket::connected(home, local).unwrap();
+        let client = ProbeSocket::towards(home, local).unwrap();
         client.send(datagram).unwrap();
         wait([&listener.socket].into_iter(), Duration::from_secs(5));
         listener.serve(Duration::ZERO).unwrap();

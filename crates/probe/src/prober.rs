@@ -61,7 +61,7 @@ impl Prober {
     pub fn new(path: u16, source: IpAddr, peer: SocketAddr) -> io::Result<Prober> {
         // Each RandomState has keys from the system's entropy: enough that a reply is not guessed.
         let nonce = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        let socket = ProbeSocket::connected(source, peer)?;
+        let socket = ProbeSocket::towards(source, peer)?;
         socket.set_ttl(FULL_LIFE)?;
         Ok(Prober { socket, path: PathId(path), nonce, sent: Vec::new(), ttl: FULL_LIFE })
     }
@@ -139,5 +139,36 @@ pub fn collect(
             return enough;
         }
         wait(probers.iter().map(|prober| &prober.socket), end - now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_reply_counts_by_its_nonce_whatever_port_it_comes_from() {
+        let home = IpAddr::from([127, 0, 0, 1]);
+        let port = || ProbeSocket::bound(SocketAddr::new(home, 0)).unwrap();
+        let (slot, elsewhere) = (port(), port());
+        let mut prober = [Prober::new(0, home, slot.local().unwrap()).unwrap()];
+        prober[0].send(FULL_LIFE, 100).unwrap();
+        wait([&slot].into_iter(), Duration::from_secs(5));
+        let mut datagram = [0u8; 100];
+        let from = slot.receive(&mut datagram).unwrap().expect("the probe").from;
+        let Ok((Packet::Echo(probe), _)) = parse(&datagram) else { panic!("no echo") };
+        let mut answers = 0;
+        for (reply, nonce) in [(false, probe.nonce), (true, probe.nonce ^ 1), (true, probe.nonce)] {
+            let echo = Echo { reply, nonce, ..probe };
+            emit(&Packet::Echo(echo), &mut datagram).unwrap();
+            elsewhere.send_to(&datagram, from).unwrap();
+        }
+        collect(&mut prober, Duration::from_secs(5), |_, answer| {
+            assert!(matches!(answer, Answer::Reply { sent: Sent { ttl: FULL_LIFE, bytes: 100, .. }, .. }));
+            answers += 1;
+            true
+        });
+        assert_eq!(answers, 1);
     }
 }

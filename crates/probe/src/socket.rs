@@ -1,4 +1,4 @@
-//! A connected, non-blocking UDP socket that can limit the life of what it sends and hear of its death.
+//! A non-blocking UDP socket that can limit the life of what it sends and hear of its death.
 //!
 //! The kernel queues ICMP errors about a socket's packets on the socket itself (`IP_RECVERR` of ip(7),
 //! `IPV6_RECVERR` of ipv6(7)), so no privilege is needed to learn who dropped a probe and why.
@@ -52,15 +52,17 @@ pub struct Received {
 #[derive(Debug)]
 pub struct ProbeSocket {
     socket: UdpSocket,
+    peer: Option<SocketAddr>,
     v6: bool,
 }
 
 impl ProbeSocket {
-    /// Bound to a free port of `source`, connected to `peer`.
-    pub fn connected(source: IpAddr, peer: SocketAddr) -> io::Result<ProbeSocket> {
-        let socket = ProbeSocket::bound(SocketAddr::new(source, 0))?;
+    /// Bound to a free port of `source`, sending to `peer`.
+    ///
+    /// Not connected to it: a slot's owner may answer from any of its ports.
+    pub fn towards(source: IpAddr, peer: SocketAddr) -> io::Result<ProbeSocket> {
+        let socket = ProbeSocket { peer: Some(peer), ..ProbeSocket::bound(SocketAddr::new(source, 0))? };
         socket.queue_errors()?;
-        socket.socket.connect(peer)?;
         Ok(socket)
     }
 
@@ -68,7 +70,7 @@ impl ProbeSocket {
     pub fn bound(local: SocketAddr) -> io::Result<ProbeSocket> {
         let socket = UdpSocket::bind(local)?;
         socket.set_nonblocking(true)?;
-        let socket = ProbeSocket { socket, v6: local.is_ipv6() };
+        let socket = ProbeSocket { socket, peer: None, v6: local.is_ipv6() };
         socket.refuse_fragments()?;
         let (level, name) = match socket.v6 {
             false => (libc::IPPROTO_IP, libc::IP_RECVTTL),
@@ -121,16 +123,17 @@ impl ProbeSocket {
         }
     }
 
-    /// Sends to the connected peer. An earlier packet's error may be reported here instead of where it
-    /// belongs; it stays in the error queue, so this one is sent all the same.
+    /// Sends to the peer. An earlier packet's error may be reported here instead of where it belongs; it
+    /// stays in the error queue, so this one is sent all the same.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        match self.socket.send(bytes) {
-            Err(error) if of_a_packet(&error) => self.socket.send(bytes).map(|_| ()),
-            other => other.map(|_| ()),
+        let peer = self.peer.ok_or(io::ErrorKind::NotConnected)?;
+        match self.send_to(bytes, peer) {
+            Err(error) if of_a_packet(&error) => self.send_to(bytes, peer),
+            other => other,
         }
     }
 
-    /// Sends to `to` from an unconnected socket.
+    /// Sends to `to`.
     pub fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
         self.socket.send_to(bytes, to).map(|_| ())
     }
@@ -355,7 +358,7 @@ mod tests {
             let local: IpAddr = local.parse().unwrap();
             // A port that was free a moment ago.
             let port = UdpSocket::bind((local, 0)).unwrap().local_addr().unwrap().port();
-            let socket = ProbeSocket::connected(local, SocketAddr::new(local, port)).unwrap();
+            let socket = ProbeSocket::towards(local, SocketAddr::new(local, port)).unwrap();
             socket.send(b"are you there").unwrap();
             wait([&socket].into_iter(), Duration::from_secs(5));
             let refusal = socket.refusal().expect("an ICMP error");
@@ -371,7 +374,7 @@ mod tests {
         for local in ["127.0.0.1", "::1"] {
             let local: IpAddr = local.parse().unwrap();
             let receiver = ProbeSocket::bound(SocketAddr::new(local, 0)).unwrap();
-            let sender = ProbeSocket::connected(local, receiver.local().unwrap()).unwrap();
+            let sender = ProbeSocket::towards(local, receiver.local().unwrap()).unwrap();
             sender.set_ttl(7).unwrap();
             sender.send(b"x").unwrap();
             wait([&receiver].into_iter(), Duration::from_secs(5));
