@@ -18,6 +18,21 @@ fn absurd_arguments_are_refused_as_the_manual_pages_say() {
 }
 
 #[test]
+fn every_operation_moves_its_bytes_by_posts_and_by_the_builder() {
+    passes("transfers");
+}
+
+#[test]
+fn completion_events_wake_once_and_removal_waits_for_their_acknowledgement() {
+    passes("events");
+}
+
+#[test]
+fn an_overrun_queue_is_told_of_once_and_events_of_the_gone_are_dropped() {
+    passes("async");
+}
+
+#[test]
 fn ibv_devices_and_ibv_devinfo_show_the_device_and_nothing_else() {
     let Some(lib) = ground::lib() else { return };
     for (name, arguments, shown) in [

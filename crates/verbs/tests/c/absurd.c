@@ -1,5 +1,6 @@
 /* Null handles, values out of range and unsupported verbs: each call fails as its manual page says, nothing
  * crashes, and no byte is written beyond what the caller has. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -8,6 +9,9 @@
 #include "check.h"
 
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, unsigned int *type);
+/* Of the driver header, which is not public, but exported in node 1.0. */
+const char *ibv_get_sysfs_path(void);
+int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 /* The function behind the header's macro. */
 #undef ibv_query_port
 int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr);

@@ -65,7 +65,8 @@ pub fn compile(name: &str, source: &str, args: &[&str]) -> Option<PathBuf> {
     std::fs::write(&file, source).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-o"]);
-    output(cc.arg(&program).arg(&file).args(args));
+    cc.arg(&program).arg(&file).arg("-I").arg(here().join("tests/c"));
+    output(cc.args(args));
     Some(program)
 }
 
