@@ -83,7 +83,14 @@ fn listed(info: DeviceInfo, index: usize) -> &'static DeviceObject {
 fn current() -> Result<Vec<&'static DeviceObject>, Errno> {
     match srdma_client::devices(settings().address) {
         Ok(infos) if infos.is_empty() => {
-            say("no usable address on this host, so no device; SRDMA_ADDR can name one");
+            say(&match settings().address {
+                Some(address) => {
+                    format!("no device: no interface of this host that is up has SRDMA_ADDR={address}")
+                }
+                None => "no device: this host has no usable address; SRDMA_ADDR can name another, \
+                         also of loopback"
+                    .to_owned(),
+            });
             Ok(Vec::new())
         }
         Ok(infos) => Ok(infos.into_iter().enumerate().map(|(i, info)| listed(info, i)).collect()),

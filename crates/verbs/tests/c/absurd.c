@@ -273,6 +273,12 @@ static void posts(struct ibv_context *context, struct ibv_pd *pd)
 	CHECK(qp->state == IBV_QPS_RESET);
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
 	CHECK(qp->state == IBV_QPS_INIT);
+	/* An InfiniBand address, without a GID: refused, with one line of advice, once. */
+	attr.qp_state = IBV_QPS_RTR;
+	attr.ah_attr.dlid = 1;
+	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV) == EINVAL);
+	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV) == EINVAL);
+	CHECK(qp->state == IBV_QPS_INIT);
 	CHECK(ibv_post_recv(qp, &recv, &bad_recv) == 0);
 	recv.num_sge = -1;
 	bad_recv = NULL;
