@@ -172,7 +172,7 @@ impl Sender {
         }
         self.turn = 1 - space;
         let all = u64::MAX >> (64 - u32::from(run.packets));
-        Some(self.send(now, space, &run, path, all, 0, packet_cost, obs))
+        Some(self.send(now, space, &run, path, all, 0, config, obs))
     }
 
     /// Space and first packet of the next unit, and whether it is sent again: what was lost goes
@@ -206,8 +206,7 @@ impl Sender {
         let (path, _) = self.paths.next(now, avoid);
         let acked = self.spaces[space].is_acked(seq);
         obs.event(now, Event::TailProbe { qpn: self.qpn });
-        let packet_cost = self.header_bytes + config.packet_overhead_bytes;
-        Some(self.send(now, space, &run, path, u64::from(!acked), u64::from(acked), packet_cost, obs))
+        Some(self.send(now, space, &run, path, u64::from(!acked), u64::from(acked), config, obs))
     }
 
     fn send(
@@ -218,16 +217,14 @@ impl Sender {
         path: PathId,
         remaining: u64,
         probed: u64,
-        packet_cost: u32,
+        config: &Config,
         obs: &mut impl Observer,
     ) -> Unit {
         if !self.is_awaiting() {
-            self.progress_at = now;
-            self.rto_from = now;
-            self.timeouts = 0;
-            self.probes = 0;
+            self.progress(now, config);
         }
         self.activity_at = now;
+        let packet_cost = self.header_bytes + config.packet_overhead_bytes;
         let which = if space == 0 { Space::Request } else { Space::Response };
         let transmit = self.units.push(UnitRecord {
             space: which,

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use srdma_seams::event::RetransmitCause;
 use srdma_seams::{Event, Now, Observer};
 
 #[derive(Default, Debug)]
@@ -32,10 +31,6 @@ impl Counts {
         self.again.iter().sum()
     }
 
-    pub fn again_for(&self, cause: RetransmitCause) -> u64 {
-        self.again[cause as usize]
-    }
-
     fn refuse(&mut self, what: impl Into<String>) {
         self.nonsense.get_or_insert(what.into());
     }
@@ -58,7 +53,8 @@ impl Observer for Counts {
         match event {
             Event::HelloSent { .. } => self.hellos += 1,
             Event::Connected { mtu_bytes, .. } => {
-                if self.connected_mtu.replace(mtu_bytes).is_some() {
+                let before = self.connected_mtu.replace(mtu_bytes);
+                if before.is_some() {
                     self.refuse("connected twice");
                 }
             }

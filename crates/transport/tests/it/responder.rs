@@ -29,7 +29,6 @@ pub struct Responder {
     refused: Option<(u64, u64)>,
     refused_before: HashSet<u64>,
     pub rnr_ppm: u32,
-    pub order: Vec<u64>,
 }
 
 /// What the responder wants done.
@@ -56,7 +55,6 @@ impl Responder {
             refused: None,
             refused_before: HashSet::new(),
             rnr_ppm: 0,
-            order: Vec::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use srdma_seams::event::RetransmitCause;
 use srdma_seams::{Duration, Rng};
+use srdma_transport::config::Planted;
 use srdma_transport::{Config, SelectorKind};
 use srdma_wire::Space;
 
@@ -135,9 +136,9 @@ fn link(rng: &mut Rng, seed: u64, paths: u16) -> Link {
     link
 }
 
-pub fn run_seed(seed: u64, coverage: &mut Coverage) -> Result<(), String> {
+pub fn run_seed(seed: u64, planted: Option<Planted>, coverage: &mut Coverage) -> Result<(), String> {
     let mut rng = Rng::stream(seed, "scenario", 0);
-    let config = config(&mut rng);
+    let config = Config { planted, ..config(&mut rng) };
     let link = link(&mut rng, seed, config.paths);
     let size = pick(&mut rng, &[1252, 1472, 4096, 8972]);
     let mut sim = Sim::new(seed, &config, size, link);
@@ -198,7 +199,7 @@ fn everything_arrives_once_whatever_the_network_does() {
         None => (0, number("SRDMA_SEEDS").unwrap_or(2_000)),
     };
     for seed in first..end {
-        if let Err(what) = run_seed(seed, &mut coverage) {
+        if let Err(what) = run_seed(seed, None, &mut coverage) {
             panic!(
                 "seed {seed}: {what}\nreplay: SRDMA_SEED={seed} cargo test -p srdma-transport --test it \
                  everything_arrives_once"

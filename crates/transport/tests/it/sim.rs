@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use srdma_seams::{ConnectionId, Duration, Now, PathId, Qpn, Rng};
+use srdma_seams::{ids, ConnectionId, Duration, Now, PathId, Qpn, Rng};
 use srdma_transport::{Config, Connection, Failure, Fragment, Identity, Unit};
 use srdma_wire::{Ack, Data, Hello, Message, Op, Space, UnitTag};
 
@@ -29,6 +29,9 @@ pub struct End {
     pub lengths: [Vec<u32>; 2],
     fragments: [HashMap<u64, Fragment>; 2],
     landed_seen: [u64; 2],
+    /// Which packets sent here the peer has acknowledged, from the first on.
+    acked: [Vec<bool>; 2],
+    first_seq: [u64; 2],
     inbox: Vec<Wire>,
     armed: u64,
     pub failed: Option<(Failure, u64)>,
@@ -95,6 +98,8 @@ impl Sim {
                 lengths: [Vec::new(), Vec::new()],
                 fragments: [HashMap::new(), HashMap::new()],
                 landed_seen: [config.first_msn; 2],
+                acked: [Vec::new(), Vec::new()],
+                first_seq: [config.first_psn, 0],
                 inbox: Vec::new(),
                 armed: u64::MAX,
                 failed: None,
@@ -307,11 +312,11 @@ impl Sim {
                 end.conn.unit_refused(now, &unit, &mut end.counts);
                 continue;
             }
-            self.send_unit(side, &unit);
+            self.send_unit(side, &unit, probe);
         }
     }
 
-    fn send_unit(&mut self, side: usize, unit: &Unit) {
+    fn send_unit(&mut self, side: usize, unit: &Unit, probe: bool) {
         let vanishes = self.link.loses_burst(self.now);
         for index in 0..unit.packets {
             let seq = unit.first + u64::from(index);
@@ -321,6 +326,10 @@ impl Sim {
                 return;
             };
             end.sent_max[unit.space as usize] = end.sent_max[unit.space as usize].max(seq);
+            let nth = (seq - end.first_seq[unit.space as usize]) as usize;
+            if !probe && end.acked[unit.space as usize].get(nth) == Some(&true) {
+                self.violation.get_or_insert(format!("packet {seq} sent again although acknowledged"));
+            }
             if self.remember {
                 let known = end.fragments[unit.space as usize].entry(seq).or_insert(fragment);
                 if *known != fragment {
@@ -362,6 +371,9 @@ impl Sim {
             }
             Wire::Ack(ack) => {
                 end.conn.on_ack(now, &ack, &mut end.counts).map_err(|_| format!("refused {ack:?}"))?;
+                if self.remember {
+                    end.note_acked(&ack);
+                }
             }
             Wire::Rnr(msn, wait) => {
                 end.pauses += u64::from(end.conn.pause(now, msn as u32, Duration(wait)));
@@ -388,6 +400,21 @@ impl Sim {
             }
         }
         Ok(())
+    }
+}
+
+impl End {
+    fn note_acked(&mut self, ack: &Ack) {
+        let space = ack.space as usize;
+        let first = self.first_seq[space];
+        let index = |low: u32| (ids::extend(first, low) - first) as usize;
+        let ranges = ack.blocks().iter().map(|block| (index(block.first), index(block.end)));
+        for (from, end) in ranges.chain([(index(ack.cumulative).saturating_sub(200), index(ack.cumulative))])
+        {
+            let acked = &mut self.acked[space];
+            acked.resize(acked.len().max(end), false);
+            acked[from..end].fill(true);
+        }
     }
 }
 
