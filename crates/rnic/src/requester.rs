@@ -540,6 +540,8 @@ impl Qp {
             }
             units += wqe.units;
             if self.init.sq_sig_all || wqe.flags.contains(SendFlags::SIGNALED) {
+                // Ring space first: who polls this completion may post into it at once.
+                cx.world.retire_send(self.qpn, core::mem::take(&mut units));
                 let completion = self.send_completion(cx, wqe, None);
                 cx.complete(Cqn(self.init.send_cq), &completion, false);
             }
@@ -571,11 +573,11 @@ impl Qp {
 
     /// Delivers the completion of a work request that fails, and gives its ring space back.
     pub(crate) fn fail_send<W: World, O: Observer>(&self, cx: &mut Cx<'_, W, O>, wqe: Wqe, cause: Cause) {
-        let completion = self.send_completion(cx, &wqe, Some(cause));
-        cx.complete(Cqn(self.init.send_cq), &completion, true);
         if wqe.units > 0 {
             cx.world.retire_send(self.qpn, wqe.units);
         }
+        let completion = self.send_completion(cx, &wqe, Some(cause));
+        cx.complete(Cqn(self.init.send_cq), &completion, true);
         wqe.sges.recycle(&mut cx.shared.scratch.sges);
     }
 

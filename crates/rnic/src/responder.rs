@@ -589,8 +589,9 @@ impl Qp {
             timestamp_ns: cx.now.0,
             ..Completion::default()
         };
-        cx.complete(Cqn(self.init.recv_cq), &completion, message.solicited);
+        // Ring space first: who polls this completion may post into it at once.
         cx.world.retire_recv(self.qpn, recv.units);
+        cx.complete(Cqn(self.init.recv_cq), &completion, message.solicited);
         recv.sges.recycle(&mut cx.shared.scratch.sges);
         true
     }
@@ -607,8 +608,8 @@ impl Qp {
             timestamp_ns: cx.now.0,
             ..Completion::default()
         };
-        cx.complete(Cqn(self.init.recv_cq), &completion, true);
         cx.world.retire_recv(self.qpn, recv.units);
+        cx.complete(Cqn(self.init.recv_cq), &completion, true);
         recv.sges.recycle(&mut cx.shared.scratch.sges);
     }
 
