@@ -188,6 +188,8 @@ pub struct Counters {
     pub finished_unlisted: u64,
     /// Queue pairs that ever entered the error state.
     pub failures: u64,
+    /// Those of them that nobody was told of yet, with the code of their cause.
+    pub unannounced: Vec<(Qpn, u16)>,
     /// Packets that belong to no queue pair, by cause.
     pub dropped: [u64; DROP_CAUSES],
 }
@@ -196,6 +198,11 @@ impl Counters {
     /// The counters of a live queue pair, made if new.
     pub fn qp(&mut self, qpn: Qpn) -> &mut QpCounters {
         self.live.entry(qpn.0).or_default()
+    }
+
+    /// The counters of a queue pair, if it is live.
+    pub fn live(&self, qpn: Qpn) -> Option<&QpCounters> {
+        self.live.get(&qpn.0).map(|counters| &**counters)
     }
 
     /// The queue pair is gone; its counters are kept for the report.
@@ -249,7 +256,10 @@ fn subject(event: &Event) -> Option<Qpn> {
 
 impl Observer for Counters {
     fn event(&mut self, _now: Now, event: Event) {
-        self.failures += u64::from(matches!(event, Event::QpFailed { .. }));
+        if let Event::QpFailed { qpn, cause } = event {
+            self.failures += 1;
+            self.unannounced.push((qpn, cause));
+        }
         match subject(&event).and_then(|qpn| self.live.get_mut(&qpn.0)) {
             Some(counters) => counters.count(event),
             None => {

@@ -8,6 +8,7 @@
 //! Read [`device`] for the calls and the locking rule, then `worker` (one turn of work), `world` (what the
 //! RNIC is given), `background` (how the thread decides to sleep), `wake`.
 
+mod announce;
 mod background;
 mod clock;
 pub mod counters;

@@ -10,6 +10,7 @@ use srdma_seams::event::DropCause;
 use srdma_seams::{Duration, Now, PathId, Qpn, Slot};
 use srdma_wire::{Echo, Packet, ParseError};
 
+use crate::announce;
 use crate::clock;
 use crate::counters::Counters;
 use crate::numbers::Numbers;
@@ -64,6 +65,7 @@ impl Worker {
         let Some(slot) = self.slot().map(|(_, slot)| slot) else {
             return false;
         };
+        self.world.busy = false;
         self.delayed_until = self.world.endpoint.as_mut().and_then(|endpoint| endpoint.advance(now));
         let Worker { nic, world, counters, .. } = self;
         sends.take(|index| nic.doorbell_send(now, Qpn::new(slot, index as u16), world, counters));
@@ -163,12 +165,24 @@ impl Worker {
         }
     }
 
+    /// Tells of connections that were lost.
+    fn announce(&mut self) {
+        let Some((local, _)) = self.slot() else { return };
+        for (qpn, code) in std::mem::take(&mut self.counters.unannounced) {
+            let Some(qp) = self.counters.live(qpn) else { continue };
+            announce::lost(qpn, local, qp.peer, qp.peer_qpn, code);
+        }
+    }
+
     /// When the next turn is due although nothing happens.
     pub(crate) fn deadline(&mut self, now: Now) -> Option<Now> {
+        if !self.counters.unannounced.is_empty() {
+            self.announce();
+        }
         if self.more {
             return Some(now);
         }
-        let busy = std::mem::take(&mut self.world.busy).then_some(now + BUSY_RETRY);
+        let busy = self.world.busy.then_some(now + BUSY_RETRY);
         [self.nic.next_timeout(), self.delayed_until, busy].into_iter().flatten().min()
     }
 }

@@ -1,0 +1,83 @@
+//! One line on stderr when a connection dies for a reason outside the program: which ends, which
+//! ports, what to try.
+//!
+//! A completion status of 12 says "no answer" and nothing else. What a person needs next is the
+//! peer's address and port, so it is printed where the program runs. At most a few lines per process.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use srdma_abi::Cause;
+use srdma_seams::{Qpn, Slot};
+
+/// A job with thousands of queue pairs loses them all at once; the first few say it.
+const LINES_MAX: u32 = 8;
+static LINES: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the network or the peer is to blame, so that addresses help.
+fn is_worth_telling(cause: Cause) -> bool {
+    matches!(cause, Cause::NoAnswer | Cause::NoHandshake | Cause::Unreachable | Cause::Version)
+}
+
+/// The line, if this cause deserves one.
+fn line(qpn: Qpn, local: IpAddr, peer: Option<SocketAddr>, peer_qpn: u32, code: u16) -> Option<String> {
+    let cause = Cause::from_code(u32::from(code)).filter(|cause| is_worth_telling(*cause))?;
+    let peer = peer?;
+    let (here, there): (Slot, Slot) = (qpn.slot(), Qpn(peer_qpn).slot());
+    Some(format!(
+        "srdma: QP {:#08x} ({local}, slot {here}, UDP port {}) lost QP {peer_qpn:#08x} ({}, slot {there}, UDP \
+         port {}): {} Try: srdma check {}",
+        qpn.0,
+        here.port(),
+        peer.ip(),
+        there.port(),
+        cause.row().what,
+        peer.ip(),
+    ))
+}
+
+/// Prints the line, if this cause deserves one and not too many were printed.
+pub(crate) fn lost(qpn: Qpn, local: IpAddr, peer: Option<SocketAddr>, peer_qpn: u32, code: u16) {
+    use std::io::Write;
+    let Some(line) = line(qpn, local, peer, peer_qpn, code) else { return };
+    match LINES.fetch_add(1, Ordering::Relaxed) {
+        // A closed stderr is not worth a panic.
+        before if before < LINES_MAX => drop(writeln!(std::io::stderr(), "{line}")),
+        LINES_MAX => drop(writeln!(std::io::stderr(), "srdma: more connections were lost; see --stats")),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_named_with_address_slot_and_port_on_both_sides() {
+        let peer = Some(SocketAddr::from(([10, 0, 0, 2], 61001)));
+        let local = IpAddr::from([10, 0, 0, 1]);
+        let told = line(Qpn(0x1234), local, peer, 0x01_0007, Cause::NoHandshake as u16).unwrap();
+        for part in [
+            "0x001234",
+            "10.0.0.1",
+            "slot 0",
+            "4791",
+            "0x010007",
+            "10.0.0.2",
+            "slot 1",
+            "61001",
+            "srdma check 10.0.0.2",
+        ] {
+            assert!(told.contains(part), "{part} is missing in: {told}");
+        }
+    }
+
+    #[test]
+    fn failures_that_the_program_caused_itself_are_its_own_business() {
+        let peer = Some(SocketAddr::from(([10, 0, 0, 2], 61001)));
+        for cause in [Cause::Flushed, Cause::RemoteKey, Cause::PeerClosed, Cause::LocalKey] {
+            assert_eq!(line(Qpn(2), IpAddr::from([10, 0, 0, 1]), peer, 3, cause as u16), None);
+        }
+    }
+}
