@@ -1,6 +1,8 @@
 //! `cargo xtask demo`: the main job on real programs, in three minutes, with something to look at.
 
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{json, Value};
@@ -76,7 +78,7 @@ fn scene(launcher: &Launcher, spec: &Spec, with_single: bool) -> Result<Scene> {
     let watch = |work: &mut dyn FnMut() -> Result<(f64, f64, u64)>, name: &str| -> Result<Shown> {
         say(&format!("{name} …"));
         let before = fabric.counts()?;
-        let (value, p99, retransmitted) = work()?;
+        let (value, p99, retransmitted) = with_ticker(&fabric, work)?;
         let spines = difference(&before, &fabric.counts()?);
         Ok(Shown { name: name.into(), value, p99, retransmitted, spines })
     };
@@ -88,7 +90,7 @@ fn scene(launcher: &Launcher, spec: &Spec, with_single: bool) -> Result<Scene> {
         "TCP, one stream (iperf3)",
     )?);
     let bandwidth = |line: &str, options: &str, name: &str| -> Result<Shown> {
-        let pair = Pair::new(line).options(options).limit(60).shown();
+        let pair = Pair::new(line).options(options).limit(60);
         watch(
             &mut || {
                 let done = pair.run(launcher, &fabric)?.success()?;
@@ -110,7 +112,7 @@ fn scene(launcher: &Launcher, spec: &Spec, with_single: bool) -> Result<Scene> {
         },
         "TCP, 1 byte there and back, half",
     )?);
-    let lat = Pair::new("ib_send_lat -F -n 3000").limit(60).shown();
+    let lat = Pair::new("ib_send_lat -F -n 3000").limit(60);
     shown.push(watch(
         &mut || {
             let done = lat.run(launcher, &fabric)?.success()?;
@@ -122,6 +124,39 @@ fn scene(launcher: &Launcher, spec: &Spec, with_single: bool) -> Result<Scene> {
     say("every byte checked, by a program of ours …");
     let verified = suite::verify_data(launcher, &fabric);
     Ok(Scene { shown, verified })
+}
+
+/// Says once a second, while `work` goes on, how fast bytes cross each spine.
+fn with_ticker<T>(fabric: &Fabric, work: &mut dyn FnMut() -> Result<T>) -> Result<T> {
+    if !fabric.is_real() {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        let (stop, stopped) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            let mut before = fabric.counts();
+            while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(Duration::from_secs(1)) {
+                let now = fabric.counts();
+                if let (Ok(before), Ok(now)) = (&before, &now) {
+                    say(&speeds(&difference(before, now)));
+                }
+                before = now;
+            }
+        });
+        let result = work();
+        drop(stop);
+        result
+    })
+}
+
+/// Speed of the last second over each spine, as small bars against its limit.
+fn speeds(crossed_in_a_second: &[SpineCount]) -> String {
+    let limit = f64::from(RATE_MBIT) * 1e6 / 8.0;
+    let bars = crossed_in_a_second.iter().map(|spine| {
+        let busier = spine.forward_bytes.max(spine.backward_bytes) as f64;
+        format!("{} {:5.1}", bar(busier / limit, 8), busier / 1e6)
+    });
+    format!("    {} MB/s by spine", bars.collect::<Vec<_>>().join("  "))
 }
 
 fn retransmitted(done: &Done) -> u64 {

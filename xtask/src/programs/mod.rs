@@ -191,7 +191,14 @@ impl Done {
         if self.client.code == Some(0) && self.server.code == Some(0) {
             return Ok(self);
         }
-        bail!("client {}\n  server {}", self.client.story(), self.server.story())
+        let why = |stats: &Option<Stats>| {
+            let codes = stats.as_ref().map(Stats::failures).unwrap_or_default();
+            codes
+                .first()
+                .map_or(String::new(), |code| format!("\n    queue pair failed: srdma explain {code}"))
+        };
+        let (client, server) = (self.client.story(), self.server.story());
+        bail!("client {client}{}\n  server {server}{}", why(&self.client_stats), why(&self.server_stats))
     }
 
     /// The client's statistics, or an error: without them nothing proves that our library carried the bytes.

@@ -31,9 +31,9 @@ impl Stats {
         self.queue_pairs.iter().filter_map(|qp| qp[name].as_u64()).sum()
     }
 
-    /// Bytes sent, headers included, plus payload received.
-    pub fn bytes_moved(&self) -> u64 {
-        self.sum("bytes_sent") + self.sum("bytes_received")
+    /// Bytes sent, headers included.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sum("bytes_sent")
     }
 
     /// Payload bytes received.
@@ -50,6 +50,11 @@ impl Stats {
     pub fn retransmitted(&self) -> u64 {
         let causes = self.queue_pairs.iter().filter_map(|qp| qp["retransmitted"].as_object());
         causes.flat_map(|causes| causes.values()).filter_map(Value::as_u64).sum()
+    }
+
+    /// Codes of the error table by which queue pairs failed (`srdma explain CODE`).
+    pub fn failures(&self) -> Vec<u64> {
+        self.queue_pairs.iter().filter_map(|qp| qp["failure"].as_u64()).filter(|&code| code != 0).collect()
     }
 
     /// Paths that at least one unit was sent on: of the queue pair that used most.
@@ -74,7 +79,7 @@ mod tests {
         });
         let stats =
             Stats::from_json(json!({"version": 1, "socket": {"bytes_sent": 999}, "qps": [qp, qp]})).unwrap();
-        assert_eq!((stats.units_sent(), stats.bytes_moved(), stats.payload_received()), (6, 240, 40));
+        assert_eq!((stats.units_sent(), stats.bytes_sent(), stats.payload_received()), (6, 200, 40));
         assert_eq!((stats.retransmitted(), stats.paths_used()), (6, 2));
     }
 

@@ -126,8 +126,13 @@ fn run(setting: &Setting<'_>, program: &str, flag: &str, net: Net) -> Result<Str
 
     let accounted = perftest::bytes_accounted(program, &done.client.stdout);
     ensure!(accounted > 0, "no line in the table of {}", done.client.story());
-    let ours = done.client_stats()?.bytes_moved();
-    ensure!(ours >= accounted, "the program accounts for {accounted} bytes, our device for {ours}");
+    let (near, far) = (done.client_stats()?, done.server_stats()?);
+    for (what, ours) in [
+        ("sent", near.bytes_sent() + far.bytes_sent()),
+        ("received", near.payload_received() + far.payload_received()),
+    ] {
+        ensure!(ours >= accounted, "the program accounts for {accounted} bytes, our devices {what} {ours}");
+    }
     let kernel = after.rx_bytes + after.tx_bytes - before.rx_bytes - before.tx_bytes;
     ensure!(kernel >= accounted, "the program accounts for {accounted} bytes, the interface for {kernel}");
     if net == Net::Loss && kernel > 10_000_000 {
