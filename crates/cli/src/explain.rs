@@ -21,7 +21,7 @@ pub struct ExplainCommand {
 }
 
 /// Name of the status in verbs.h.
-fn status_name(status: WcStatus) -> &'static str {
+pub fn status_name(status: WcStatus) -> &'static str {
     match status {
         WcStatus::Success => "IBV_WC_SUCCESS",
         WcStatus::LocLenErr => "IBV_WC_LOC_LEN_ERR",

@@ -17,6 +17,7 @@ mod print;
 mod program;
 mod run;
 mod tree;
+mod verify;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -42,6 +43,8 @@ enum Command {
     Check(check::CheckCommand),
     /// Explain an error code (vendor_err of a completion)
     Explain(explain::ExplainCommand),
+    /// Move patterns between two hosts and check every byte
+    Verify(verify::VerifyCommand),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Env(command) => environment::env(&command),
         Command::Check(command) => check::check(&command),
         Command::Explain(command) => explain::explain(&command),
+        Command::Verify(command) => verify::verify(&command),
     }
 }
 

@@ -1,0 +1,202 @@
+//! The side that leads: decides the rounds, acts, and reports.
+
+use super::channel::Channel;
+use super::failure::Failure;
+use super::ground::Ground;
+use super::kinds::Kind;
+use super::message::{End, Message, PART_BYTES_MAX, PART_BYTES_MIN};
+use super::nic::Nic;
+use super::plan::Round;
+use super::settings;
+use super::side::Side;
+use super::tally::{readable, Tally};
+use super::VerifyCommand;
+use crate::print::{complain, shell_quoted};
+use srdma_client::{Options, Order};
+use srdma_seams::Rng;
+use std::io::{IsTerminal, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Bytes of the regions of all queue pairs together, unless that leaves a queue pair too little.
+const REGION_BYTES: u64 = 1 << 30;
+/// Between two progress lines.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// How a run went.
+pub struct Outcome {
+    /// What was done.
+    pub tally: Tally,
+    /// How long.
+    pub elapsed: Duration,
+    /// Why it ended early.
+    pub failure: Option<Failure>,
+}
+
+/// Runs against `host`.
+pub fn run(command: &VerifyCommand, host: &str, options: &Options, seed: u64) -> Outcome {
+    let started = Instant::now();
+    let mut kinds = chosen(command);
+    let mut tally = Tally::new(seed, command.qps, &kinds);
+    let mut result = connect(command, host, options, seed);
+    if let Ok((side, relaxed)) = &mut result {
+        if *relaxed && kinds.iter().any(|kind| kind.polls_memory()) {
+            complain(&"the other side runs with --order relaxed: kinds that poll memory are left out");
+            kinds.retain(|kind| !kind.polls_memory());
+            tally = Tally::new(seed, command.qps, &kinds);
+        }
+        side.ground.planted = false;
+    }
+    let result = result.and_then(|(mut side, _)| {
+        let result = rounds(command, &mut side, &kinds, &mut tally, started);
+        farewell(&mut side, &result);
+        result
+    });
+    if let Err(failure) = &result {
+        tally.ended(failure);
+    }
+    Outcome { tally, elapsed: started.elapsed(), failure: result.err() }
+}
+
+fn chosen(command: &VerifyCommand) -> Vec<Kind> {
+    Kind::ALL.into_iter().filter(|kind| command.only.is_empty() || command.only.contains(kind)).collect()
+}
+
+/// Connects the side channel and the queue pairs. Also tells whether the target's order is relaxed.
+fn connect(
+    command: &VerifyCommand,
+    host: &str,
+    options: &Options,
+    seed: u64,
+) -> Result<(Side, bool), Failure> {
+    let port = command.port;
+    let stream = TcpStream::connect((host, port)).map_err(|error| {
+        Failure::Setting(format!("{host} port {port}: {error}; does `srdma verify --listen` run there?"))
+    })?;
+    let mut channel = Channel::new(stream)?;
+    let address = match settings::address(&command.nic, &crate::environment::inherited)? {
+        Some(address) => address,
+        None => channel.local()?,
+    };
+    let part_bytes = (REGION_BYTES / command.qps as u64).clamp(PART_BYTES_MIN, PART_BYTES_MAX) & !4095;
+    let ground = Ground::new(part_bytes * command.qps as u64, seed)?;
+    let mut nic = Nic::open(&settings::device_at(address)?, options, command.qps)?;
+    let rkey = nic.register(&ground)?;
+    let mut rng = Rng::stream(seed, "client psn", 0);
+    let ours = End {
+        address,
+        qps: nic.qpns().map(|qpn| (qpn, rng.next_u32() >> 8)).collect(),
+        rkey,
+        base: ground.region().address(),
+        part_bytes,
+        seed,
+        relaxed: options.order == Order::Relaxed,
+    };
+    channel.say(&Message::Hello(ours.clone()))?;
+    let theirs = channel.expect(|message| match message {
+        Message::Hello(end) => Some(end.clone()),
+        _ => None,
+    })?;
+    if theirs.qps.len() != ours.qps.len() || theirs.part_bytes != part_bytes {
+        return Err(Failure::Protocol("the other side has another number of queue pairs or bytes".into()));
+    }
+    nic.connect(&ours, &theirs)?;
+    let relaxed = theirs.relaxed;
+    let round = Round { kind: Kind::Write, number: 0, seed, part_bytes };
+    Ok((Side::new(nic, rkey, ground, channel, theirs, round), relaxed))
+}
+
+/// Runs rounds until the time is over, but each kind at least once.
+fn rounds(
+    command: &VerifyCommand,
+    side: &mut Side,
+    kinds: &[Kind],
+    tally: &mut Tally,
+    started: Instant,
+) -> Result<(), Failure> {
+    let end = started + Duration::from_secs(command.seconds);
+    let progress = command.progress || std::io::stderr().is_terminal();
+    let mut shown = (Instant::now(), 0);
+    for number in command.round.. {
+        for &kind in kinds {
+            if number > command.round && Instant::now() >= end {
+                return Ok(());
+            }
+            side.ground.planted = command.plant == Some(kind) && number == command.round;
+            let bytes = round(side, Round { kind, number, ..side.round })?;
+            tally.right(kind, bytes);
+            if progress && shown.0.elapsed() >= PROGRESS {
+                show(tally, kind, started.elapsed(), shown);
+                shown = (Instant::now(), tally.bytes());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn show(tally: &Tally, kind: Kind, elapsed: Duration, before: (Instant, u64)) {
+    let speed = (tally.bytes() - before.1) as f64 / before.0.elapsed().as_secs_f64();
+    // Nobody need read it.
+    let _ = writeln!(
+        std::io::stderr(),
+        "{:>5.0} s  {:>7} rounds  {:>9} right  {:>9}/s  {}",
+        elapsed.as_secs_f64(),
+        tally.rounds(),
+        readable(tally.bytes()),
+        readable(speed as u64),
+        kind.name()
+    );
+}
+
+/// One round; returns the bytes moved.
+fn round(side: &mut Side, round: Round) -> Result<u64, Failure> {
+    side.begin(round);
+    side.channel.say(&Message::Round { kind: round.kind, number: round.number })?;
+    side.channel.expect(|message| matches!(message, Message::Ready).then_some(()))?;
+    let bytes = round.kind.act(side)?;
+    side.channel.say(&Message::Done(bytes))?;
+    side.channel.expect(|message| matches!(message, Message::Right).then_some(()))?;
+    Ok(bytes)
+}
+
+/// Tells the other side how it ended.
+pub fn farewell(side: &mut Side, result: &Result<(), Failure>) {
+    let message = match result {
+        Ok(()) => Message::Bye,
+        // It knows.
+        Err(Failure::BrokenThere(_) | Failure::There(_)) => return,
+        Err(failure) => Message::Failed {
+            text: failure.to_string(),
+            finding: failure.finding().map(|finding| Box::new(finding.clone())),
+        },
+    };
+    // If it has gone, it needs no farewell.
+    let _ = side.channel.say(&message);
+}
+
+/// The command that repeats what failed, if it was a round.
+pub fn replay(command: &VerifyCommand, host: &str, failure: &Failure) -> Option<String> {
+    let finding = failure.finding()?;
+    let mut line = format!(
+        "srdma verify {} --port {} --seed {} --qps {} --only {} --round {} --seconds 10",
+        shell_quoted(host),
+        command.port,
+        finding.seed,
+        command.qps,
+        finding.kind.name(),
+        finding.round
+    );
+    for (name, value) in command.nic.variables().unwrap_or_default() {
+        let option = match name {
+            "SRDMA_PATHS" => format!(" --paths {value}"),
+            "SRDMA_SELECTOR" => format!(" --selector {value}"),
+            "SRDMA_ORDER" => format!(" --order {value}"),
+            "SRDMA_ADDR" => format!(" --addr {value}"),
+            "SRDMA_NO_GSO" => " --no-gso".into(),
+            "SRDMA_LOSS_PPM" => format!(" --loss {}", value.parse().unwrap_or(0.0) / 10_000.0),
+            _ => String::new(),
+        };
+        line.push_str(&option);
+    }
+    Some(line)
+}

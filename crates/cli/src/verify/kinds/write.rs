@@ -1,0 +1,42 @@
+//! Every byte of a WRITE lands once, where it belongs, and nowhere else; where WRITEs of a queue pair meet,
+//! the later one's bytes remain. Sizes from 0 to 4 MiB, inline or gathered, signalled or not.
+
+use crate::verify::failure::Failure;
+use crate::verify::plan::{Message, LENGTH_MAX};
+use crate::verify::side::{Request, Side};
+use srdma_abi::Opcode;
+
+fn messages(side: &Side, qp: usize) -> Vec<Message> {
+    let round = side.round;
+    let count = 1 + round.rng("count", qp).below(64);
+    round.anywhere(qp, count, LENGTH_MAX, round.data(qp))
+}
+
+/// Target: expects each message in turn.
+pub fn prepare(target: &mut Side) -> Result<(), Failure> {
+    for qp in 0..target.qps() {
+        messages(target, qp).iter().for_each(|message| target.expect_piece(message));
+    }
+    Ok(())
+}
+
+/// Client: posts them in goes of random size.
+pub fn act(client: &mut Side) -> Result<u64, Failure> {
+    let mut bytes = 0;
+    for qp in 0..client.qps() {
+        let messages = messages(client, qp);
+        messages.iter().for_each(|message| client.paint_elements(message));
+        bytes += messages.iter().map(|message| u64::from(message.length)).sum::<u64>();
+        let requests: Vec<Request> =
+            messages.iter().map(|message| Request::of(Opcode::Write, message)).collect();
+        let mut rng = client.round.rng("goes", qp);
+        let mut rest = requests.as_slice();
+        while !rest.is_empty() {
+            let (go, later) = rest.split_at(1 + rng.below(rest.len() as u64) as usize);
+            client.post(qp, go)?;
+            rest = later;
+        }
+    }
+    client.finish()?;
+    Ok(bytes)
+}

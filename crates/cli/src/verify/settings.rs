@@ -1,0 +1,128 @@
+//! The software RNIC's settings for this process: the options, and where one is not given, the variable
+//! that it would set (the table in [`crate::options`]).
+
+use super::failure::Failure;
+use crate::options::NicOptions;
+use srdma_client::{DeviceInfo, Options, Order, SelectorKind};
+use std::net::{IpAddr, UdpSocket};
+use std::str::FromStr;
+
+/// MTU assumed for an address that no interface lists, such as 127.0.0.2.
+const UNLISTED_MTU_BYTES: u32 = 1500;
+
+/// The settings; `inherited` gives the present value of a variable.
+pub fn options(nic: &NicOptions, inherited: &dyn Fn(&str) -> Option<String>) -> Result<Options, Failure> {
+    let given = nic.variables().map_err(|error| Failure::Setting(error.to_string()))?;
+    let value = |name: &str| {
+        let option = given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.clone());
+        option.or_else(|| inherited(name)).filter(|value| !value.is_empty())
+    };
+    let mut options = Options::default();
+    if let Some(paths) = number(&value, "SRDMA_PATHS")? {
+        options.paths = paths;
+    }
+    if let Some(loss_ppm) = number(&value, "SRDMA_LOSS_PPM")? {
+        options.loss_ppm = loss_ppm;
+    }
+    options.seed = number(&value, "SRDMA_SEED")?;
+    let selectors = [
+        ("single", SelectorKind::Single),
+        ("rr", SelectorKind::RoundRobin),
+        ("oblivious", SelectorKind::Oblivious),
+    ];
+    if let Some(selector) = word(&value, "SRDMA_SELECTOR", &selectors)? {
+        options.selector = selector;
+    }
+    let orders = [("strict", Order::Strict), ("default", Order::Default), ("relaxed", Order::Relaxed)];
+    if let Some(order) = word(&value, "SRDMA_ORDER", &orders)? {
+        options.order = order;
+    }
+    options.stats = value("SRDMA_STATS").map(Into::into);
+    options.trace = value("SRDMA_TRACE").map(Into::into);
+    options.no_gso = value("SRDMA_NO_GSO").is_some_and(|value| value != "0");
+    Ok(options)
+}
+
+fn number<T: FromStr>(value: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<Option<T>, Failure> {
+    let Some(text) = value(name) else { return Ok(None) };
+    let parsed = text.parse().map_err(|_| Failure::Setting(format!("{name}={text} is not understood")))?;
+    Ok(Some(parsed))
+}
+
+fn word<T: Copy>(
+    value: &dyn Fn(&str) -> Option<String>,
+    name: &str,
+    words: &[(&str, T)],
+) -> Result<Option<T>, Failure> {
+    let Some(text) = value(name) else { return Ok(None) };
+    match words.iter().find(|(word, _)| *word == text) {
+        Some((_, meaning)) => Ok(Some(*meaning)),
+        None => Err(Failure::Setting(format!("{name}={text} is not understood"))),
+    }
+}
+
+/// The address that is asked for, by option or environment.
+pub fn address(
+    nic: &NicOptions,
+    inherited: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<IpAddr>, Failure> {
+    match nic.addr {
+        Some(address) => Ok(Some(address)),
+        None => number(&|name| inherited(name).filter(|value| !value.is_empty()), "SRDMA_ADDR"),
+    }
+}
+
+/// The device at `address`. Every address that a socket can be bound to will do: the kernel takes all of
+/// 127.0.0.0/8 for its own and lists only one of them.
+pub fn device_at(address: IpAddr) -> Result<DeviceInfo, Failure> {
+    let listed = srdma_client::devices(Some(address))?;
+    if let Some(info) = listed.into_iter().next() {
+        return Ok(info);
+    }
+    UdpSocket::bind((address, 0))
+        .map_err(|error| Failure::Setting(format!("{address} cannot be used here: {error}")))?;
+    Ok(DeviceInfo {
+        name: "stellar0".into(),
+        address,
+        interface: String::new(),
+        interface_index: 0,
+        mtu_bytes: UNLISTED_MTU_BYTES,
+        guid: [0; 8],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_option_wins_over_its_variable() {
+        let nic = NicOptions { paths: Some(7), loss: Some(10_000), ..NicOptions::default() };
+        let inherited = |name: &str| match name {
+            "SRDMA_PATHS" => Some("9".to_owned()),
+            "SRDMA_ORDER" => Some("strict".to_owned()),
+            "SRDMA_SELECTOR" => Some(String::new()),
+            _ => None,
+        };
+        let wanted = Options { paths: 7, loss_ppm: 10_000, order: Order::Strict, ..Options::default() };
+        assert_eq!(options(&nic, &inherited).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_variable_that_makes_no_sense_is_named() {
+        for (name, value) in [("SRDMA_PATHS", "many"), ("SRDMA_ORDER", "loose"), ("SRDMA_SEED", "-")] {
+            let inherited = |asked: &str| (asked == name).then(|| value.to_owned());
+            let error = options(&NicOptions::default(), &inherited).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(value), "{error}");
+        }
+    }
+
+    #[test]
+    fn any_loopback_address_is_a_device_and_a_foreign_one_is_not() {
+        for address in ["127.0.0.1", "127.0.0.2", "::1"] {
+            assert_eq!(device_at(address.parse().unwrap()).unwrap().address.to_string(), address);
+        }
+        assert!(device_at("203.0.113.5".parse().unwrap()).is_err());
+    }
+}
