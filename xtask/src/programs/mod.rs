@@ -94,8 +94,6 @@ pub struct Pair {
     pub port: u16,
     /// How long each side may take.
     pub limit: Duration,
-    /// Shows the client's output live.
-    pub shown: bool,
 }
 
 /// What a pair did.
@@ -120,7 +118,6 @@ impl Pair {
             options: Vec::new(),
             port: 18515,
             limit: Duration::from_secs(60),
-            shown: false,
         }
     }
 
@@ -133,12 +130,6 @@ impl Pair {
     /// With another time limit.
     pub fn limit(mut self, seconds: u64) -> Pair {
         self.limit = Duration::from_secs(seconds);
-        self
-    }
-
-    /// With the client's output shown.
-    pub fn shown(mut self) -> Pair {
-        self.shown = true;
         self
     }
 
@@ -167,13 +158,11 @@ impl Pair {
         let mut argv = self.argv.clone();
         argv.extend(self.client_args.iter().cloned());
         argv.push(fabric.h2.address.to_string());
-        let mut client =
-            launcher.program(&self.options, &client_file, &argv).on(&fabric.h1).limit(self.limit);
-        if self.shown {
-            client = client.shown_as("   ");
-        }
+        let client = launcher.program(&self.options, &client_file, &argv).on(&fabric.h1).limit(self.limit);
         let mut client = client.start()?;
-        meanwhile(&mut client)?;
+        if let Err(error) = meanwhile(&mut client) {
+            bail!("{error:#}: {}", client.stop(Duration::from_millis(200))?.story());
+        }
         let client = client.wait()?;
         let server = if client.code == Some(0) {
             server.let_end(Duration::from_secs(10))?
