@@ -167,7 +167,8 @@ impl Connection {
     }
 
     /// The peer refused request `msn` (low 32 bits) as not ready: pause requests from it on for
-    /// `wait`, then send them again. Responses go on. False if the message is not outstanding.
+    /// `wait`, then send them again. Responses go on. A message that waits but was never sent is
+    /// paused too; false then, and if there is no such message.
     pub fn pause(&mut self, now: Now, msn: u32, wait: Duration) -> bool {
         self.heard(now);
         self.sender.pause(now, msn, wait, &self.config)

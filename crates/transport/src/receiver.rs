@@ -215,7 +215,7 @@ impl Receiver {
             if !push_block(ack, first, end, limit) {
                 return false;
             }
-            let covered = end.saturating_sub(pending.first).min(64);
+            let covered = end.wrapping_sub(pending.first).min(64);
             mask &= if covered == 64 { 0 } else { u64::MAX << covered };
         }
         true
@@ -264,4 +264,131 @@ fn push_block(ack: &mut Ack, first: u64, end: u64, limit: usize) -> bool {
     ack.blocks[count] = block;
     ack.block_count += 1;
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use srdma_seams::{ConnectionId, PathId, Qpn, Rng, TransmitId};
+    use srdma_wire::{Message, Op, Space, UnitTag};
+
+    fn data(psn: u32, transmit: u32, index: u8, packets: u8) -> Data {
+        Data {
+            dest_qpn: Qpn(2),
+            connection: ConnectionId(1),
+            psn,
+            unit: UnitTag { transmit: TransmitId(transmit), path: PathId(3), index, packets },
+            message: Message { msn: 0, length: 0, offset: 0 },
+            solicited: false,
+            payload_crc: None,
+            tag: None,
+            op: Op::Write { address: 0, rkey: 0 },
+        }
+    }
+
+    fn ack(receiver: &mut Receiver, now: Now) -> Ack {
+        let mut ack = Ack {
+            dest_qpn: Qpn(1),
+            connection: ConnectionId(1),
+            path: PathId(0),
+            space: Space::Request,
+            cumulative: 0,
+            landed: 0,
+            free_bytes: 0,
+            block_count: 0,
+            blocks: [AckBlock::default(); ACK_BLOCKS_MAX],
+            unit_count: 0,
+            units: [AckUnit::default(); ACK_UNITS_MAX],
+        };
+        receiver.fill(now, &mut ack);
+        ack
+    }
+
+    /// Far more runs than an ACK has blocks: the newest comes first, and the rotation reaches all.
+    #[test]
+    fn every_run_is_told_in_turn_and_the_newest_at_once() {
+        let mut receiver = Receiver::new(0, 0, 1 << 17);
+        let runs = 500u32;
+        for run in 0..runs {
+            receiver.arrival(Now(run.into()), &data(run * 3 + 1, run, 0, 1), false);
+            let newest = ack(&mut receiver, Now(run.into()));
+            assert_eq!(newest.blocks()[0], AckBlock { first: run * 3 + 1, end: run * 3 + 2 });
+            assert_eq!(newest.units()[0].transmit, TransmitId(run));
+        }
+        let mut told = BTreeSet::new();
+        for repeat in 0..runs / (ACK_BLOCKS_MAX as u32 - 1) + 2 {
+            receiver.arrival(Now(1_000_000), &data(1, runs + repeat, 0, 1), false);
+            let ack = ack(&mut receiver, Now(1_000_000));
+            assert_eq!(ack.cumulative, 0);
+            told.extend(ack.blocks().iter().map(|block| block.first));
+        }
+        assert_eq!(told.len(), runs as usize);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_neither_acknowledged_nor_reported() {
+        let mut receiver = Receiver::new(0, 0, 64);
+        for index in 0..3 {
+            receiver.arrival(Now(5), &data(u32::from(index), 9, index, 3), true);
+        }
+        receiver.unreceive(1);
+        let first = ack(&mut receiver, Now(2_005_000));
+        assert_eq!((first.cumulative, first.blocks()), (1, &[AckBlock { first: 2, end: 3 }][..]));
+        let unit = first.units()[0];
+        assert_eq!((unit.packets, unit.ce, unit.delay_us), (2, 2, 2_004));
+        let again = receiver.arrival(Now(6), &data(1, 10, 0, 1), false);
+        assert_eq!(again, Arrival::New { seq: 1, msn: 0 });
+        assert_eq!(ack(&mut receiver, Now(6)).cumulative, 3);
+    }
+
+    #[test]
+    fn the_edges_of_the_window_are_told_apart() {
+        let first = (1u64 << 32) - 3;
+        let mut receiver = Receiver::new(first, 0, 64);
+        for (offset, wanted) in [
+            (64u32, Arrival::Beyond),
+            (63, Arrival::New { seq: first + 63, msn: 0 }),
+            (63, Arrival::Duplicate),
+            (0u32.wrapping_sub(1), Arrival::Duplicate),
+            (0u32.wrapping_sub(65), Arrival::Stale),
+        ] {
+            let psn = (first as u32).wrapping_add(offset);
+            assert_eq!(receiver.arrival(Now(0), &data(psn, 0, 0, 1), false), wanted, "{offset}");
+        }
+    }
+
+    /// Whatever a peer sends, every ACK is well formed and the ACKs end.
+    #[test]
+    fn nonsense_does_no_harm() {
+        for seed in 0..200 {
+            let mut rng = Rng::stream(seed, "nonsense", 0);
+            let first = [0, 3, (1 << 32) - 2][rng.below(3) as usize];
+            let mut receiver = Receiver::new(first, 0, 256);
+            for step in 0..200 {
+                let psn = if rng.below(4) == 0 {
+                    rng.next_u32()
+                } else {
+                    (first as u32).wrapping_add(rng.below(300) as u32)
+                };
+                let unit = (rng.below(5) as u32, rng.next_u32() as u8, rng.next_u32() as u8);
+                let arrival =
+                    receiver.arrival(Now(step), &data(psn, unit.0, unit.1, unit.2), rng.below(2) == 0);
+                if let (Arrival::New { seq, .. }, 0) = (arrival, rng.below(5)) {
+                    receiver.unreceive(seq);
+                }
+                let mut acks = 0;
+                while rng.below(3) == 0 && receiver.is_ack_due() {
+                    let ack = ack(&mut receiver, Now(step));
+                    assert!(
+                        ack.blocks().iter().all(|b| b.end.wrapping_sub(b.first) as i32 > 0),
+                        "seed {seed}"
+                    );
+                    assert!(ack.units().iter().all(|u| (1..=64).contains(&u.packets) && u.ce <= u.packets));
+                    acks += 1;
+                    assert!(acks < 1_000, "seed {seed}: acknowledgements without end");
+                }
+            }
+        }
+    }
 }

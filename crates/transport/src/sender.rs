@@ -271,8 +271,10 @@ impl Sender {
             space.mark_lost(unit.first + position, transmit, None, RetransmitCause::Local);
             packets += 1;
         }
-        let cause = RetransmitCause::Local;
-        obs.event(now, Event::UnitLost { qpn: self.qpn, path: unit.path, packets, cause });
+        if packets > 0 {
+            let cause = RetransmitCause::Local;
+            obs.event(now, Event::UnitLost { qpn: self.qpn, path: unit.path, packets, cause });
+        }
     }
 
     // --- acknowledgements --------------------------------------------------------------------
@@ -350,9 +352,9 @@ impl Sender {
         let packets = report.packets.min(record.packets);
         let ce = report.ce.min(packets);
         let trip = now.since(record.sent + Duration::from_micros(u64::from(report.delay_us)));
-        let Some(path) = self.paths.get_mut(record.path) else { return false };
-        path.newest_acked = path.newest_acked.max(Some(transmit));
         self.newest_acked = self.newest_acked.max(Some(transmit));
+        self.paths.note_acked(&self.units, transmit);
+        let Some(path) = self.paths.get_mut(record.path) else { return false };
         if first_report {
             let delay = self.rtt.sample(now, &mut path.rtt, trip);
             let credited = if config.planted == Some(Planted::EcnToAckPath) { ack_path } else { record.path };
@@ -384,11 +386,17 @@ impl Sender {
 
     // --- loss --------------------------------------------------------------------------------
 
-    /// Finds what is lost by now, and when to look again.
+    /// Finds what is lost by now, and when to look again. Between deadlines only paths of which
+    /// something was acknowledged can have changed.
     fn detect(&mut self, now: Now, config: &Config, obs: &mut impl Observer) {
-        self.loss_deadline = None;
-        for index in 0..config.paths {
-            self.detect_by_path_order(now, PathId(index), obs);
+        if self.loss_deadline.is_some_and(|at| now >= at) {
+            self.loss_deadline = None;
+            for index in 0..config.paths {
+                self.detect_by_path_order(now, PathId(index), obs);
+            }
+        }
+        while let Some(path) = self.paths.take_touched() {
+            self.detect_by_path_order(now, path, obs);
         }
         self.detect_by_age(now, config, obs);
     }
@@ -496,12 +504,14 @@ impl Sender {
     // --- receiver not ready ------------------------------------------------------------------
 
     pub(crate) fn pause(&mut self, now: Now, msn: u32, wait: Duration, config: &Config) -> bool {
-        if !self.spaces[0].hold(msn, &mut self.units) {
-            return false;
+        let was_sent = self.spaces[0].hold(msn, &mut self.units);
+        if self.spaces[0].hold_from != u64::MAX {
+            self.paused_until = self.paused_until.max(Some(now + wait));
         }
-        self.paused_until = self.paused_until.max(Some(now + wait));
-        self.progress(now, config);
-        true
+        if was_sent {
+            self.progress(now, config);
+        }
+        was_sent
     }
 
     fn end_pause(&mut self, now: Now) {

@@ -405,14 +405,15 @@ impl SendSpace {
     }
 
     /// Keeps everything of message `msn` (low 32 bits) and later from being sent, and takes back
-    /// what is in flight. Returns false if the message is not outstanding.
+    /// what is in flight. Returns false if nothing of the message was sent.
     pub(crate) fn hold(&mut self, msn: u32, units: &mut Units) -> bool {
         let msn = ids::extend(self.first_msn, msn);
         let Some(index) = msn.checked_sub(self.first_msn) else { return false };
         let Some(message) = self.messages.get(index as usize) else { return false };
-        if self.payload_bytes.is_none() || message.first >= self.next {
+        if self.payload_bytes.is_none() {
             return false;
         }
+        let was_sent = message.first < self.next;
         self.hold_from = self.hold_from.min(message.first);
         for seq in self.hold_from.max(self.base)..self.next {
             if let Some(low) = self.transmit_of(seq) {
@@ -421,7 +422,7 @@ impl SendSpace {
                 self.mark_lost(seq, transmit, None, RetransmitCause::Rnr);
             }
         }
-        true
+        was_sent
     }
 
     /// What packet number `seq` stands for.

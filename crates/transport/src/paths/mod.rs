@@ -42,6 +42,7 @@ pub(crate) struct Path {
     /// Share of turns skipped for good, in 1/1024: what proportional steering alone leaves uneven.
     thinned: u32,
     lost_in_row: u8,
+    is_touched: bool,
     /// When it is probed next, if held dead, and the time between probes.
     probe_at: Option<Now>,
     probe_gap: Duration,
@@ -63,6 +64,8 @@ pub(crate) struct PathSet {
     ack_selector: Selector,
     steer: bool,
     suspected: u16,
+    /// Paths of which something was acknowledged since [`PathSet::take_touched`].
+    touched: Vec<PathId>,
     /// Smoothed delay over all paths.
     delay_ns: u64,
     rng: Rng,
@@ -79,6 +82,7 @@ impl PathSet {
             marked: 0,
             thinned: 0,
             lost_in_row: 0,
+            is_touched: false,
             probe_at: None,
             probe_gap: REPROBE_MIN,
         };
@@ -90,6 +94,7 @@ impl PathSet {
             ack_selector,
             steer: config.steer && config.selector != SelectorKind::Single,
             suspected: 0,
+            touched: Vec::with_capacity(usize::from(config.paths)),
             delay_ns: 0,
             rng,
         }
@@ -164,10 +169,21 @@ impl PathSet {
     /// A packet of `transmit` is acknowledged.
     pub(crate) fn note_acked(&mut self, units: &Units, transmit: u64) {
         let Some(record) = units.get(transmit) else { return };
-        if let Some(path) = self.get_mut(record.path) {
-            path.newest_acked = path.newest_acked.max(Some(transmit));
-            path.lost_in_row = 0;
+        let Some(path) = self.paths.get_mut(usize::from(record.path.0)) else { return };
+        path.newest_acked = path.newest_acked.max(Some(transmit));
+        path.lost_in_row = 0;
+        if !core::mem::replace(&mut path.is_touched, true) {
+            self.touched.push(record.path);
         }
+    }
+
+    /// One of the paths of which something was acknowledged, each once.
+    pub(crate) fn take_touched(&mut self) -> Option<PathId> {
+        let id = self.touched.pop()?;
+        if let Some(path) = self.get_mut(id) {
+            path.is_touched = false;
+        }
+        Some(id)
     }
 
     /// Appends `transmit` to the chain of its path.
@@ -245,5 +261,72 @@ impl Path {
         let proportional = self.excess_1024(average_ns).max(0) / 4;
         let skip = proportional + i64::from(self.thinned) + i64::from(self.marked / 2);
         skip.min(SKIP_MAX_1024) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(paths: u16, selector: SelectorKind) -> PathSet {
+        PathSet::new(&Config { paths, selector, ..Config::default() }, Rng::new(1))
+    }
+
+    #[test]
+    fn a_path_is_suspected_after_losses_in_a_row_and_probed_ever_less_often() {
+        let mut paths = set(4, SelectorKind::RoundRobin);
+        let dead = PathId(2);
+        let mut now = Now(0);
+        for loss in 1..=3 {
+            let wanted = if loss == 3 { Health::Suspected } else { Health::Same };
+            assert_eq!(paths.lost(now, dead, false), wanted);
+        }
+        let mut probes = alloc::vec![];
+        while now < Now(1_000_000_000) {
+            let (path, probing) = paths.next(now, None);
+            assert_eq!(probing, path == dead);
+            if probing {
+                probes.push(now.0 / 1_000_000);
+            }
+            now += Duration::from_millis(1);
+        }
+        assert!((4..=6).contains(&probes.len()), "{probes:?}");
+        assert!(probes.windows(3).all(|p| p[2] - p[1] > p[1] - p[0]), "{probes:?}");
+        assert_eq!(paths.answered(dead), Health::Restored);
+        assert!((0..4).any(|_| paths.next(now, None) == (dead, false)));
+    }
+
+    #[test]
+    fn never_are_all_paths_suspected() {
+        for count in [1, 2, 3, 128] {
+            let mut paths = set(count, SelectorKind::Oblivious);
+            for path in (0..count).cycle().take(usize::from(count) * 10) {
+                paths.lost(Now(0), PathId(path), false);
+            }
+            assert!(paths.suspected() < count.max(1), "{} of {count}", paths.suspected());
+            let (path, probing) = paths.next(Now(1), None);
+            assert!(path.0 < count && !probing);
+        }
+    }
+
+    #[test]
+    fn a_path_is_avoided_when_there_is_another() {
+        for (count, selector) in [(2, SelectorKind::RoundRobin), (2, SelectorKind::Oblivious)] {
+            let mut paths = set(count, selector);
+            for _ in 0..100 {
+                assert_ne!(paths.next(Now(0), Some(PathId(1))).0, PathId(1));
+            }
+        }
+        assert_eq!(set(1, SelectorKind::Oblivious).next(Now(0), Some(PathId(0))).0, PathId(0));
+        let (path, _) = set(8, SelectorKind::Single).next(Now(0), Some(PathId(0)));
+        assert_eq!(path, PathId(0), "single stays single");
+    }
+
+    #[test]
+    fn silence_of_everything_suspects_nobody() {
+        let mut paths = set(4, SelectorKind::Oblivious);
+        for _ in 0..100 {
+            assert_eq!(paths.lost(Now(0), PathId(1), true), Health::Same);
+        }
     }
 }
