@@ -1,7 +1,8 @@
 /* Checks every byte that RDMA moves, and that results are as if in order.
  *
  * One side serves, the other names it:   pattern [--port P]
- *                                        pattern [--port P] [--seconds S] [--seed N] [--plant] HOST
+ *                                        pattern [--port P] [--seconds S] [--seed N] [--plant] [--idle S] HOST
+ * With --idle S both sides rest for S seconds after the first round and must not use the processor meanwhile.
  * With --plant the client sends one wrong bit in its third round, which the server must notice.
  *
  * Both sides draw the same operations from the same seed. In each round the client
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,11 +38,14 @@ enum {
 	SOURCE_BYTES = WRITES_MAX * MESSAGE_BYTES_MAX,
 	QUEUE = 128,
 	ROUND_SECONDS_MAX = 30,
+	/* Resting, all threads together: the odd late acknowledgement, no clock. */
+	IDLE_WAKES_MAX = 10,
+	IDLE_CPU_US_MAX = 20000,
 };
 
 /* What the other side must know. */
 struct introduction {
-	uint32_t qpn, psn, rkey, unused;
+	uint32_t qpn, psn, rkey, idle_seconds;
 	uint64_t address, seed;
 	union ibv_gid gid;
 };
@@ -366,6 +371,28 @@ static int server_round(void)
 	return imm == 2;
 }
 
+static int64_t microseconds(struct timeval t)
+{
+	return t.tv_sec * 1000000ll + t.tv_usec;
+}
+
+static void rest(uint32_t seconds)
+{
+	struct rusage before, after;
+	/* What the first round left to acknowledge settles first. */
+	sleep(1);
+	getrusage(RUSAGE_SELF, &before);
+	sleep(seconds);
+	getrusage(RUSAGE_SELF, &after);
+	int64_t cpu_us = microseconds(after.ru_utime) + microseconds(after.ru_stime) - microseconds(before.ru_utime) -
+			 microseconds(before.ru_stime);
+	long wakes = after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw;
+	printf("idle for %u s: %ld wake-ups, %lld us of processor time\n", seconds, wakes, (long long)cpu_us);
+	if (wakes > IDLE_WAKES_MAX || cpu_us > IDLE_CPU_US_MAX)
+		fail("idle for %u s, yet %ld wake-ups and %lld us of processor time", seconds, wakes,
+		     (long long)cpu_us);
+}
+
 static void exchange(int socket_fd, void *mine, void *theirs, size_t length)
 {
 	MUST(send(socket_fd, mine, length, MSG_NOSIGNAL) == (ssize_t)length);
@@ -447,6 +474,7 @@ int main(int count, char **words)
 {
 	const char *host = NULL, *port = "18515";
 	double seconds = 5;
+	uint32_t idle_seconds = 0;
 	seed = time(NULL) * 1000003ull ^ getpid();
 	for (int i = 1; i < count; i++) {
 		int has_value = i + 1 < count;
@@ -456,21 +484,23 @@ int main(int count, char **words)
 			seconds = atof(words[++i]);
 		else if (has_value && !strcmp(words[i], "--seed"))
 			seed = strtoull(words[++i], NULL, 0);
+		else if (has_value && !strcmp(words[i], "--idle"))
+			idle_seconds = atoi(words[++i]);
 		else if (!strcmp(words[i], "--plant"))
 			plant = 1;
 		else if (words[i][0] != '-' && !host)
 			host = words[i];
 		else
-			return fprintf(stderr, "usage: pattern [--port P] [--seconds S] [--seed N] [--plant] [HOST]\n"), 2;
+			return fprintf(stderr, "usage: pattern [--port P] [--seconds S] [--seed N] [--plant] [--idle S] [HOST]\n"), 2;
 	}
 	open_device();
 	int fd = meet(host, port);
 	self = (struct introduction){.qpn = qp->qp_num, .psn = rand() & 0xffffff, .rkey = mr->rkey,
-				     .address = (uintptr_t)memory, .seed = seed};
+				     .idle_seconds = idle_seconds, .address = (uintptr_t)memory, .seed = seed};
 	MUST(!ibv_query_gid(context, 1, 0, &self.gid));
 	exchange(fd, &self, &peer, sizeof self);
 	if (!host)
-		seed = peer.seed;
+		seed = peer.seed, idle_seconds = peer.idle_seconds;
 	connect_qp(host != NULL);
 	char ready = 1;
 	exchange(fd, &ready, &ready, 1);
@@ -485,6 +515,8 @@ int main(int count, char **words)
 		} else {
 			is_last = server_round();
 		}
+		if (round_number == 1 && idle_seconds)
+			rest(idle_seconds);
 	}
 	uint64_t theirs = 0;
 	exchange(fd, &counter_model, &theirs, sizeof theirs);

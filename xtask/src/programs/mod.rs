@@ -145,6 +145,16 @@ impl Pair {
         fabric: &Fabric,
         meanwhile: impl FnOnce(&mut Running) -> Result<()>,
     ) -> Result<Done> {
+        self.run_while_both(launcher, fabric, |client, _| meanwhile(client))
+    }
+
+    /// The same, with both sides in its hand.
+    pub fn run_while_both(
+        &self,
+        launcher: &Launcher,
+        fabric: &Fabric,
+        meanwhile: impl FnOnce(&mut Running, &mut Running) -> Result<()>,
+    ) -> Result<Done> {
         let (client_file, server_file) = (launcher.file(".client.json"), launcher.file(".server.json"));
         let mut server = launcher
             .program(&self.options, &server_file, &self.argv)
@@ -160,7 +170,7 @@ impl Pair {
         argv.push(fabric.h2.address.to_string());
         let client = launcher.program(&self.options, &client_file, &argv).on(&fabric.h1).limit(self.limit);
         let mut client = client.start()?;
-        if let Err(error) = meanwhile(&mut client) {
+        if let Err(error) = meanwhile(&mut client, &mut server) {
             bail!("{error:#}: {}", client.stop(Duration::from_millis(200))?.story());
         }
         let client = client.wait()?;

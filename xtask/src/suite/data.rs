@@ -24,7 +24,10 @@ pub fn steps() -> Vec<Step> {
             run(setting.launcher()?, &fabric, seconds)
         })
     };
-    let mut steps = vec![Step::new("data/a-wrong-bit-is-noticed", |setting| notices(setting.launcher()?))];
+    let mut steps = vec![
+        Step::new("data/a-wrong-bit-is-noticed", |setting| notices(setting.launcher()?)),
+        Step::new("data/idle-is-idle", |setting| is_idle(setting.launcher()?)),
+    ];
     steps.extend(networks.map(step));
     steps
 }
@@ -44,6 +47,16 @@ fn notices(launcher: &Launcher) -> Result<String> {
         done.server.story()
     );
     Ok(String::new())
+}
+
+/// A connected pair that rests uses no processor time, on either side.
+fn is_idle(launcher: &Launcher) -> Result<String> {
+    let fabric = Fabric::build(Spec::pair())?;
+    let mut pair = pair(launcher, 0)?;
+    pair.client_args.extend(["--idle".into(), "3".into()]);
+    let done = pair.run(launcher, &fabric)?.success()?;
+    let said = |text: &str| text.lines().next().unwrap_or("").to_owned();
+    Ok(format!("client {}, server {}", said(&done.client.stdout), said(&done.server.stdout)))
 }
 
 /// Whether a few seconds of it between the two hosts find everything right.

@@ -32,7 +32,24 @@ pub fn steps(soak: bool) -> Vec<Step> {
     }
     steps.push(Step::new("faults/spine-down-and-up", |setting| spine_fails(setting, Fault::LinksDown)));
     steps.push(Step::new("faults/spine-swallows", |setting| spine_fails(setting, Fault::Swallows)));
+    steps.push(Step::new("faults/peer-killed", peer_killed));
     steps
+}
+
+/// The server is killed under way: the client ends with an error of its own, and does not hang.
+fn peer_killed(setting: &Setting<'_>) -> Result<String> {
+    let fabric = Fabric::build(Spec::spines(Some(200)))?;
+    let pair = Pair::new("ib_write_bw -F -n 20000").limit(120);
+    let done = pair.run_while_both(setting.launcher()?, &fabric, |client, server| {
+        wait_for_bytes(&fabric, 20_000_000, || client.has_ended())?;
+        server.signal(libc::SIGKILL);
+        Ok(())
+    })?;
+    ensure!(!done.client.timed_out, "the client hangs: {}", done.client.story());
+    ensure!(done.client.code.is_some_and(|code| code != 0), "{}", done.client.story());
+    let failures = done.client_stats()?.failures();
+    ensure!(!failures.is_empty(), "no queue pair failed by our counters");
+    Ok(format!("ended after {:.1} s, code {failures:?}", done.client.wall.as_secs_f64()))
 }
 
 fn survives_loss(setting: &Setting<'_>, line: &str, per_mille: &[u32], bursts: bool) -> Result<String> {
