@@ -79,7 +79,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 }
 
 fn polled_recently(shared: &Shared, now: Now, span: Duration) -> bool {
-    now.since(Now(shared.last_poll_ns.load(Ordering::Relaxed))) < span
+    now.since(shared.patience.last_poll()) < span
 }
 
 fn listen(shared: &Arc<Shared>, habits: &mut Habits) {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use srdma_abi::{AsyncEvent, AsyncKind, PortInfo, QpAttributes, QpInit, QpMask, QpState};
@@ -17,6 +17,7 @@ use srdma_transport::Config;
 
 use crate::numbers::Numbers;
 use crate::options::{for_this_process, Options};
+use crate::patience::Patience;
 use crate::queues::{write_event, CqEvents};
 use crate::wake::Pillow;
 use crate::worker::Worker;
@@ -24,6 +25,8 @@ use crate::{background, clock, stats};
 
 /// Receive buffers of 64 KiB: what one system call may bring.
 const RECEIVE_BUFFERS: usize = 32;
+/// How long a poll waits for packets where cores are scarce.
+const POLL_WAIT_NS: i64 = 100_000;
 /// Doorbells: one per queue-pair number of a slot.
 const DOORBELLS: u32 = 1 << 16;
 /// Largest UDP payload of an IPv4 packet whose interface has this MTU: IP and UDP headers off.
@@ -122,7 +125,9 @@ pub(crate) struct Shared {
     pub(crate) pillow: Pillow,
     sends: DoorbellPage,
     recvs: DoorbellPage,
-    pub(crate) last_poll_ns: AtomicU64,
+    pub(crate) patience: Patience,
+    /// The slot socket, once there is one; -1 before.
+    socket: AtomicI32,
     pub(crate) gone: AtomicBool,
     /// Some queue pair has been in the error state: receives posted now may have to be flushed.
     flushing: AtomicBool,
@@ -147,17 +152,42 @@ impl Shared {
 
     /// Makes progress if nobody else is at it; tells whether packets had arrived.
     pub(crate) fn progress_if_free(&self) -> Option<bool> {
+        self.work_if_free(Worker::turn)
+    }
+
+    /// Sends what was posted, if nobody else is at work; tells nothing of packets.
+    fn send_if_free(&self) -> Option<bool> {
+        self.work_if_free(|worker, sends, recvs| {
+            worker.send_posted(sends, recvs);
+            false
+        })
+    }
+
+    fn work_if_free(&self, work: impl Fn(&mut Worker, &DoorbellPage, &DoorbellPage) -> bool) -> Option<bool> {
         let mut result = None;
         loop {
             // Whoever holds the lock looks at the doorbells once more after letting go, so that a bell rung
             // meanwhile is never left to nobody.
-            let mut worker = self.try_lock()?;
-            let had_packets = worker.turn(&self.sends, &self.recvs);
+            let Some(mut worker) = self.try_lock() else { return result };
+            let had_packets = work(&mut worker, &self.sends, &self.recvs);
             self.let_go(worker);
             *result.get_or_insert(false) |= had_packets;
             if !self.doorbells_pending() {
                 return result;
             }
+        }
+    }
+
+    /// Gives the core away until a packet comes, for a moment at most, and takes the packet.
+    fn wait_for_packets(&self) {
+        let mut socket =
+            libc::pollfd { fd: self.socket.load(Ordering::Relaxed), events: libc::POLLIN, revents: 0 };
+        let span = libc::timespec { tv_sec: 0, tv_nsec: POLL_WAIT_NS };
+        // SAFETY: one pollfd and a timespec that live across the call; a descriptor of -1 is skipped.
+        unsafe { libc::ppoll(&mut socket, 1, &span, std::ptr::null()) };
+        self.patience.waited(clock::now());
+        if socket.revents != 0 {
+            self.progress_if_free();
         }
     }
 
@@ -228,7 +258,8 @@ impl Device {
             pillow: Pillow::new().map_err(system("Making an eventfd"))?,
             sends: doorbells()?,
             recvs: doorbells()?,
-            last_poll_ns: AtomicU64::new(0),
+            patience: Patience::default(),
+            socket: AtomicI32::new(-1),
             gone: AtomicBool::new(false),
             flushing: AtomicBool::new(false),
         };
@@ -365,6 +396,7 @@ impl Device {
                 Err(source) => return Err(StartError::File { path, source }),
             }
         }
+        self.shared.socket.store(endpoint.readable_fd().as_raw_fd(), Ordering::Relaxed);
         worker.world.free_bytes = endpoint.free_bytes();
         worker.numbers = Some(Numbers::new(endpoint.slot(), clock::entropy() as u16));
         worker.world.batch =
@@ -429,7 +461,7 @@ impl Device {
     pub fn ring_send(&self, qpn: Qpn) {
         // The page's own sleeping flag is not used in this process: the caller makes the progress itself.
         let _ = self.shared.sends.ring(u32::from(qpn.index()));
-        self.guard(|shared| shared.progress_if_free());
+        self.guard(Shared::send_if_free);
     }
 
     /// The program posted to a receive ring. Receives are taken when messages come, so there is nothing to do
@@ -441,10 +473,16 @@ impl Device {
         }
     }
 
-    /// A caller found a completion queue empty: makes progress.
+    /// A caller found a completion queue empty: makes progress, or waits a moment for some where cores are
+    /// scarce.
     pub fn poll(&self) {
-        self.shared.last_poll_ns.store(clock::now().0, Ordering::Relaxed);
-        self.guard(|shared| shared.progress_if_free());
+        let wait = self.shared.patience.poll(clock::now());
+        self.guard(|shared| {
+            let progress = shared.progress_if_free();
+            if wait && progress != Some(true) {
+                shared.wait_for_packets();
+            }
+        });
     }
 
     /// Writes an event on the caller's behalf.
@@ -461,6 +499,11 @@ impl Device {
         if std::panic::catch_unwind(run).is_err() {
             self.shared.fail();
         }
+    }
+
+    /// Every counter of the device and its queue pairs as JSON, as `--stats` writes it at exit.
+    pub fn report(&self) -> String {
+        stats::report(self.address, &self.options, &mut self.shared.lock())
     }
 
     /// Ends the device at process exit: peers are told, reports are written.

@@ -15,6 +15,7 @@ pub mod counters;
 pub mod device;
 mod numbers;
 mod options;
+mod patience;
 mod queues;
 mod stats;
 mod wake;

@@ -61,24 +61,29 @@ impl Worker {
 
     /// One turn. Returns whether packets had arrived.
     pub(crate) fn turn(&mut self, sends: &DoorbellPage, recvs: &DoorbellPage) -> bool {
+        let Some(now) = self.send_posted(sends, recvs) else { return false };
+        // What was just posted left first; the packets that wait have waited already.
+        let had_packets = self.receive_some(now);
+        self.timers(clock::now());
+        if had_packets || self.more {
+            let Worker { nic, world, counters, .. } = self;
+            self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
+        }
+        had_packets
+    }
+
+    /// The sending half of a turn: who has just posted need not look for packets, it will poll. `None` before a
+    /// slot is claimed.
+    pub(crate) fn send_posted(&mut self, sends: &DoorbellPage, recvs: &DoorbellPage) -> Option<Now> {
         let now = clock::now();
-        let Some(slot) = self.slot().map(|(_, slot)| slot) else {
-            return false;
-        };
+        let (_, slot) = self.slot()?;
         self.world.busy = false;
         self.delayed_until = self.world.endpoint.as_mut().and_then(|endpoint| endpoint.advance(now));
         let Worker { nic, world, counters, .. } = self;
         sends.take(|index| nic.doorbell_send(now, Qpn::new(slot, index as u16), world, counters));
         recvs.take(|index| nic.doorbell_recv(now, Qpn::new(slot, index as u16), world, counters));
-        // What was just posted leaves first; the packets that wait have waited already.
         self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
-        let had_packets = self.receive_some(now);
-        self.timers(clock::now());
-        let Worker { nic, world, counters, .. } = self;
-        if had_packets || self.more {
-            self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
-        }
-        had_packets
+        Some(now)
     }
 
     /// Fires what is due.
