@@ -8,8 +8,8 @@
 use alloc::collections::VecDeque;
 
 use srdma_abi::control::LIMITS;
-use srdma_abi::{Access, AsyncKind, Cause, Completion, WcFlags, WcOpcode};
-use srdma_memory::{Rights, Segment};
+use srdma_abi::{AsyncKind, Cause, Completion, WcFlags, WcOpcode};
+use srdma_memory::{Rights, Segment, Table};
 use srdma_seams::event::DropCause;
 use srdma_seams::{ids::extend, Cqn, Duration, Event, Now, Observer};
 use srdma_wire::{Data, NakCode, Op, Space};
@@ -270,6 +270,8 @@ impl Qp {
             }
             Kind::Send { receive, .. } => self.accept_send(cx, packet, receive, length),
             Kind::Read { .. } | Kind::Atomic { .. } => {
+                // Asked again when its turn comes; asked now so that nothing after it is placed.
+                self.may_execute(&cx.shared.memory, &kind)?;
                 self.mark(packet.msn, 0, false);
                 if let Some(message) = self.responder.tracker.get_mut(packet.msn) {
                     message.seq = packet.seq;
@@ -686,34 +688,38 @@ impl Qp {
         if self.responder.unsent >= u32::from(self.attributes.max_dest_rd_atomic) {
             return Err(NakCode::TooManyReads);
         }
-        let (memory, access) = (&cx.shared.memory, self.attributes.access);
-        match message.kind {
-            Some(Kind::Read { address, rkey, length }) => {
-                let target = Target { rkey, address, length };
-                self.may_read(memory, access, &target)?;
-                Ok((Answer::Read(target), length))
+        let Some(kind) = message.kind else { return Err(NakCode::Invalid) };
+        let place = self.may_execute(&cx.shared.memory, &kind)?;
+        match (kind, place) {
+            (Kind::Read { address, rkey, length }, _) => {
+                Ok((Answer::Read(Target { rkey, address, length }), length))
             }
-            Some(Kind::Atomic { address, rkey, op }) => {
-                if address % 8 != 0 {
-                    return Err(NakCode::Invalid);
-                }
-                let target = Target { rkey, address, length: 8 };
-                let place = authz::remote(memory, self.asker, access, &target, Rights::REMOTE_ATOMIC)?;
-                let value = cx.world.atomic(place.segment, op).map_err(|_| NakCode::Fault)?;
+            (Kind::Atomic { op, .. }, Some(place)) => {
+                let value = cx.world.atomic(place, op).map_err(|_| NakCode::Fault)?;
                 Ok((Answer::Value(value), 0))
             }
             _ => Err(NakCode::Invalid),
         }
     }
 
-    fn may_read(&self, memory: &srdma_memory::Table, access: Access, target: &Target) -> Result<(), NakCode> {
-        if target.length > LIMITS.max_msg_bytes {
+    /// Whether the peer may do this READ or atomic; if so, where, unless it is of length 0.
+    fn may_execute(&self, memory: &Table, kind: &Kind) -> Result<Option<Segment>, NakCode> {
+        let access = self.attributes.access;
+        let (target, right) = match *kind {
+            Kind::Read { address, rkey, length } => (Target { rkey, address, length }, Rights::REMOTE_READ),
+            Kind::Atomic { address, rkey, .. } => {
+                (Target { rkey, address, length: 8 }, Rights::REMOTE_ATOMIC)
+            }
+            _ => return Err(NakCode::Invalid),
+        };
+        let misaligned = right == Rights::REMOTE_ATOMIC && target.address % 8 != 0;
+        if misaligned || target.length > LIMITS.max_msg_bytes {
             return Err(NakCode::Invalid);
         }
         if target.length == 0 {
-            return authz::permits(access, Rights::REMOTE_READ);
+            return authz::permits(access, right).map(|()| None);
         }
-        authz::remote(memory, self.asker, access, target, Rights::REMOTE_READ).map(|_| ())
+        authz::remote(memory, self.asker, access, &target, right).map(|place| Some(place.segment))
     }
 
     /// Refuses message `msn`, before which everything has landed: the queue pair fails on both sides.

@@ -284,8 +284,8 @@ impl Qp {
             if let Some(conn) = &mut self.conn {
                 conn.expect_answer(cx.now, self.requester.awaits_answers());
             }
-            self.speak(cx);
         }
+        self.speak(cx);
         self.repeat_nak(cx);
         self.activate(cx);
         self.arm(cx);
@@ -293,8 +293,8 @@ impl Qp {
 
     /// HELLOs and ACKs that are due.
     fn speak<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
-        let (true, false, Some(peer)) = (self.is_running(), self.is_dead, self.peer) else { return };
-        let Some(conn) = &mut self.conn else { return };
+        let speaks = (self.is_running() || self.serves_answers) && !self.is_dead;
+        let (true, Some(conn), Some(peer)) = (speaks, &mut self.conn, self.peer) else { return };
         if let Some(hello) = conn.poll_hello(cx.now, cx.world.free_bytes(), cx.obs) {
             let path = self.next_path(cx);
             let sent = cx.world.send_control(peer, path, &Packet::Hello(hello), hello.probe_bytes);

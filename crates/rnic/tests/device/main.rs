@@ -4,4 +4,5 @@
 mod basics;
 mod host;
 mod net;
+mod refusals;
 mod soup;
