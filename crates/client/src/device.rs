@@ -94,6 +94,11 @@ impl Device {
         }
     }
 
+    /// Every counter of the device, and of all queue pairs on it, as JSON: what `--stats` writes at exit.
+    pub fn report(&self) -> String {
+        self.door.report()
+    }
+
     /// Makes a protection domain.
     pub fn alloc_pd(&self) -> Result<u32, ControlError> {
         Ok(self.door.alloc_pd()?)

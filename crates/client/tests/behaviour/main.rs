@@ -1,0 +1,6 @@
+//! How devices behave towards the programs that use them: through the client's calls, over real sockets
+//! on loopback addresses, in this process and in others.
+#![allow(clippy::unwrap_used)]
+
+mod ground;
+mod operations;
