@@ -7,7 +7,7 @@
 //! fast links are filled within a few round trips.
 //!
 //! Loss alone is no signal while it is rare: a sprayed connection meets random loss and dead paths
-//! that have nothing to do with load. Above a tenth it stops growth and decreases the window by
+//! that have nothing to do with load. Above a twentieth it stops growth and decreases the window by
 //! half the lost fraction: shallow buffers somewhere overflow.
 
 use srdma_seams::{Duration, Now};
@@ -15,9 +15,9 @@ use srdma_seams::{Duration, Now};
 use super::{Congestion, Sample};
 
 /// Lost packets per packet (as 1 in this many) above which loss counts as congestion.
-const HEAVY_LOSS: u64 = 10;
+const HEAVY_LOSS: u64 = 20;
 /// Packets in a round below which its loss fraction says nothing.
-const LOSS_SAMPLE_MIN: u64 = 32;
+const LOSS_SAMPLE_MIN: u64 = 64;
 /// Swift's β in 1/16: how strongly excess delay decreases the window.
 const DELAY_GAIN_16: u64 = 13;
 /// Shortest round; a software end point's round-trip time can be shorter than its wake-ups.

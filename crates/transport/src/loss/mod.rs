@@ -59,7 +59,7 @@ impl Detector {
         config: &Config,
     ) -> Now {
         let slowest = rtt.max().max(path.latest.unwrap_or(Duration::ZERO));
-        let slack = Duration(slowest.0 / 4).max(rtt.variation() * 4);
+        let slack = Duration(slowest.0 / 4).max(rtt.variation() * 2);
         let known = slowest + slack + self.reorder(rtt);
         // Nobody knows how long an unmeasured path is.
         let age = if path.latest.is_some() { known } else { known.max(slowest * 8).max(config.rto_min) };

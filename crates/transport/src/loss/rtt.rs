@@ -65,7 +65,7 @@ impl ConnectionRtt {
             }
             _ => self.start(rtt),
         }
-        let window = Duration::from_millis(50).max(self.smoothed() * 16);
+        let window = Duration::from_millis(20).max(self.smoothed() * 16);
         if self.max_since.is_none_or(|since| now.since(since) >= window) {
             self.max = [Duration::ZERO, self.max[0]];
             self.max_since = Some(now);
