@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn parts_follow_the_elements_and_skip_empty_ones() {
-        let cases: &[(&[u32], u32, u32, &[(u64, u32)])] = &[
+        type Case<'a> = (&'a [u32], u32, u32, &'a [(u64, u32)]);
+        let cases: &[Case<'_>] = &[
             (&[10], 0, 10, &[(1000, 10)]),
             (&[10], 4, 3, &[(1004, 3)]),
             (&[10, 0, 10], 5, 10, &[(1005, 5), (3000, 5)]),

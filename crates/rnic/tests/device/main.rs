@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics;
+mod endings;
 mod host;
 mod net;
+mod order;
 mod refusals;
 mod soup;
