@@ -4,13 +4,23 @@ use super::failure::Failure;
 use super::ground::Ground;
 use super::message::End;
 use super::plan::{ELEMENTS_MAX, INLINE_MAX};
-use srdma_abi::{Access, QpAttributes, QpInit, QpMask, QpState};
+use srdma_abi::{Access, AsyncKind, QpAttributes, QpInit, QpMask, QpState};
 use srdma_client::{Cq, Device, DeviceInfo, Options, Qp};
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Requests that each queue holds; no round posts more at once.
 pub const QUEUE_MAX: u32 = 256;
+/// Asynchronous events that end a run.
+const TROUBLES: [AsyncKind; 6] = [
+    AsyncKind::CqErr,
+    AsyncKind::QpFatal,
+    AsyncKind::QpReqErr,
+    AsyncKind::QpAccessErr,
+    AsyncKind::DeviceFatal,
+    AsyncKind::PortErr,
+];
+
 /// Index of the completion queue of sends.
 pub const SENDS: usize = 0;
 /// Index of the completion queue of receives.
@@ -88,12 +98,17 @@ impl Nic {
         Ok(())
     }
 
-    /// An asynchronous event that came: its kind as in verbs.h and its object.
-    pub fn event(&mut self) -> Option<String> {
+    /// An asynchronous event that means trouble, if one came: its name and its object.
+    pub fn trouble(&mut self) -> Option<String> {
         let mut record = [0u8; 8];
         self.events.read_exact(&mut record).ok()?;
         let part = |at: usize| record[at..at + 4].try_into().map(u32::from_ne_bytes).unwrap_or(0);
-        Some(format!("{} (object {:#x})", part(0), part(4)))
+        let harmless = [AsyncKind::CommEst, AsyncKind::SqDrained, AsyncKind::PortActive];
+        if harmless.iter().any(|kind| *kind as u32 == part(0)) {
+            return None;
+        }
+        let name = TROUBLES.iter().find(|kind| **kind as u32 == part(0)).map(|kind| format!("{kind:?}"));
+        Some(format!("{} (object {:#x})", name.unwrap_or_else(|| part(0).to_string()), part(4)))
     }
 }
 

@@ -305,7 +305,7 @@ impl Side {
         }
         if self.idle % 256 == 0 {
             self.channel.has_message()?;
-            if let Some(event) = self.nic.event() {
+            if let Some(event) = self.nic.trouble() {
                 return Err(Failure::Event(event));
             }
             if self.since.elapsed() > STALL {
