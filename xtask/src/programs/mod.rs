@@ -5,6 +5,7 @@ pub mod capture;
 pub mod iperf3;
 pub mod perftest;
 pub mod stats;
+pub mod verify;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

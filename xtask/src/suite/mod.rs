@@ -20,7 +20,6 @@ use anyhow::{bail, Result};
 
 use crate::programs::Launcher;
 use crate::{ground, packages, report};
-pub use data::verify_data;
 pub use paths::wait_for_bytes;
 
 /// How thorough to be.
