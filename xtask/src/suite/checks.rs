@@ -16,7 +16,7 @@ pub const DIST: &str = "build/dist";
 pub fn steps(soak: bool) -> Vec<Step> {
     let seeds = if soak { 200_000 } else { 2_000 };
     let mut steps = vec![
-        cargo("form/fmt", &["fmt", "--all", "--check"], &[]),
+        cargo("form/fmt", &["fmt", "--all", "--check", "--", "--color", "never"], &[]),
         cargo("form/clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
         Step::new("form/tidy", |_| {
             let findings = tidy::check()?;
@@ -39,7 +39,8 @@ fn cargo(name: &str, args: &[&str], env: &[(&'static str, String)]) -> Step {
     let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
     let env = env.to_vec();
     Step::new(name, move |_| {
-        let mut program = Program::new("cargo").args(&args).in_directory(&workspace());
+        let program = Program::new("cargo").args(&args).in_directory(&workspace());
+        let mut program = program.env("CARGO_TERM_COLOR", "never");
         for (name, value) in &env {
             program = program.env(name, value);
         }
