@@ -303,7 +303,7 @@ impl Side {
         } else {
             std::thread::sleep(Duration::from_micros(50));
         }
-        if self.idle % 256 == 0 {
+        if self.idle & 0xff == 0 {
             self.channel.has_message()?;
             if let Some(event) = self.nic.trouble() {
                 return Err(Failure::Event(event));
