@@ -6,10 +6,10 @@ use srdma_seams::{Duration, Observer};
 use srdma_transport::{Fragment, Unit};
 use srdma_wire::{Data, Message, NakCode, Op, Space, UnitTag};
 
+use crate::answers::Answer;
 use crate::authz::{self, Target};
 use crate::cx::Cx;
 use crate::qp::{Outcome, Qp};
-use crate::responder::Answer;
 use crate::world::{Burst, Outgoing, SendRefusal, World};
 
 /// A socket that is full is tried again after this time at the latest.
@@ -87,7 +87,7 @@ impl Qp {
         for index in 0..unit.packets {
             let seq = unit.first + u64::from(index);
             let fragment = self.fragment(unit.space, seq).ok_or(Unfit::Gone)?;
-            if unit.space == Space::Response && self.responder.is_refused(fragment.msn) {
+            if unit.space == Space::Response && self.responder.answers.is_refused(fragment.msn) {
                 break;
             }
             let begun = cx.shared.scratch.segments.len();
@@ -142,7 +142,7 @@ impl Qp {
         cx: &mut Cx<'_, W, O>,
         fragment: &Fragment,
     ) -> Result<(Op, bool), Unfit> {
-        let Some(saved) = self.responder.saved(fragment.msn) else { return Err(Unfit::Gone) };
+        let Some(saved) = self.responder.answers.get(fragment.msn) else { return Err(Unfit::Gone) };
         let request = saved.request as u32;
         match saved.answer {
             Answer::Value(value) => Ok((Op::AtomicResponse { request, value }, false)),
@@ -194,8 +194,8 @@ impl Qp {
     /// The bytes of an answer may no longer be read: its request is refused after all, and so are
     /// those after it. Earlier answers are still sent.
     fn refuse_answer<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, msn: u64, code: NakCode) {
-        let Some(request) = self.responder.saved(msn).map(|saved| saved.request) else { return };
-        self.responder.refuse_answers_from(msn);
+        let Some(request) = self.responder.answers.get(msn).map(|saved| saved.request) else { return };
+        self.responder.answers.refuse_from(msn);
         match self.attributes.state {
             // A later request was refused before; this one is now the first.
             QpState::Err => self.store_nak(cx, request, code),
@@ -211,7 +211,7 @@ impl Qp {
         for index in 0..unit.packets {
             let Some(fragment) = self.fragment(unit.space, unit.first + u64::from(index)) else { continue };
             if fragment.offset + fragment.length == fragment.message_length {
-                self.responder.answer_left(fragment.msn);
+                self.responder.answers.left(fragment.msn);
             }
         }
     }

@@ -57,7 +57,7 @@ impl Qp {
         }
         self.attributes.state = QpState::Err;
         // A peer whose later request was refused still gets the answers to its earlier ones.
-        self.serves_answers = self.responder.owes_answers();
+        self.serves_answers = self.responder.answers.are_owed();
         cx.event(Event::QpFailed { qpn: self.qpn, cause: cause as u16 });
         if let Some(kind) = event {
             cx.world.raise(AsyncEvent { kind, object: self.qpn.0 });
@@ -111,7 +111,7 @@ impl Qp {
     /// Completes every receive, those still in the ring included.
     pub(crate) fn flush_recvs<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, first: Option<Cause>) {
         let mut cause = first.unwrap_or(Cause::Flushed);
-        while let Some(recv) = self.responder.pop_recv().or_else(|| self.take_recv_to_flush(cx)) {
+        while let Some(recv) = self.responder.receives.pop().or_else(|| self.take_recv_to_flush(cx)) {
             self.fail_recv(cx, recv, cause);
             cause = Cause::Flushed;
         }
@@ -127,7 +127,7 @@ impl Qp {
             cx.world.retire_send(self.qpn, units);
         }
         let mut units = 0;
-        while let Some(recv) = self.responder.pop_recv().or_else(|| self.take_recv_to_flush(cx)) {
+        while let Some(recv) = self.responder.receives.pop().or_else(|| self.take_recv_to_flush(cx)) {
             units += recv.units;
         }
         if units > 0 {

@@ -15,14 +15,16 @@
 //! # How to read it
 //!
 //! `nic` (dispatch, turns, timers; `nic/control` for control calls), then `qp` (one queue pair) with its
-//! halves `requester` and `responder`; `ordering` and `overlap` say what "as if in order" means; `emit`
-//! makes packets; `authz` is the one place that says who may touch which memory; `flush` is the way
-//! into the error state, `place` the batch of copies, `scatter` and `rnr` are small parts.
+//! halves `requester` and `responder` (`receives` and `answers` belong to the latter); `ordering` and
+//! `overlap` say what "as if in order" means; `emit` makes packets; `authz` is the one place that says
+//! who may touch which memory; `flush` is the way into the error state, `place` the batch of copies;
+//! `scatter` and `rnr` are small parts.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod answers;
 mod authz;
 mod cx;
 mod emit;
@@ -32,6 +34,7 @@ mod ordering;
 mod overlap;
 mod place;
 mod qp;
+mod receives;
 mod requester;
 mod responder;
 mod rnr;

@@ -16,6 +16,10 @@
 //! A held packet is released when it is the very next: its message is the oldest open one and every
 //! other byte of it before this packet is placed. Completions, READs and atomics always wait for
 //! `head`.
+//!
+//! What is *not* promised is what IBTA 10.8.3.3 leaves to fences: a READ or atomic may see, and an
+//! atomic may be mixed with, bytes of a *later* WRITE to the same place that is not fenced and not its
+//! message's last packet. And a receive that ends flushed may have been written to.
 
 use alloc::collections::{BTreeMap, VecDeque};
 

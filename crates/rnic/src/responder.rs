@@ -5,123 +5,40 @@
 //! sends it again. An error is recorded on its message and told to the peer only when everything
 //! before that message has landed, as a receiver that takes packets in order would.
 
-use alloc::collections::VecDeque;
-
 use srdma_abi::control::LIMITS;
-use srdma_abi::{AsyncKind, Cause, Completion, WcFlags, WcOpcode};
-use srdma_memory::{Rights, Segment, Table};
+use srdma_abi::{AsyncKind, Cause};
+use srdma_memory::{Rights, Segment};
 use srdma_seams::event::DropCause;
-use srdma_seams::{ids::extend, Cqn, Duration, Event, Now, Observer};
+use srdma_seams::{ids::extend, Cqn, Event, Observer};
 use srdma_wire::{Data, NakCode, Op, Space};
 
+use crate::answers::Answers;
 use crate::authz::{self, Target};
 use crate::cx::Cx;
 use crate::ordering::{Kind, Message, NotOpen, Piece, Tracker};
 use crate::overlap::Overlaps;
 use crate::place::{Owner, Side};
 use crate::qp::Qp;
-use crate::rnr;
-use crate::scatter::SgeList;
-use crate::world::{AtomicOp, Copy, HoldSlot, PayloadRef, Source, Taken, World};
+use crate::receives::Receives;
+use crate::world::{AtomicOp, Copy, HoldSlot, PayloadRef, Source, World};
 use crate::Order;
-
-/// Answers kept for a peer that does not acknowledge them; beyond, its further requests wait.
-const SAVED_MAX: usize = 1024;
-/// The same refusal for want of a receive is not repeated within this time.
-const RNR_QUIET_MAX: Duration = Duration::from_millis(2);
-
-/// A receive taken from the ring.
-#[derive(Clone, Debug)]
-pub(crate) struct Recv {
-    pub wr_id: u64,
-    pub units: u32,
-    sges: SgeList,
-}
-
-/// An answer, kept until the peer has acknowledged it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Saved {
-    /// Message number of the request.
-    pub request: u64,
-    /// What the answer is.
-    pub answer: Answer,
-    /// All of it has left at least once, so the peer may regard the request as done.
-    pub sent: bool,
-}
-
-/// See [`Saved`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
-    /// These bytes, read and checked anew each time they are sent.
-    Read(Target),
-    /// The value before an atomic: carried out once, told any number of times.
-    Value(u64),
-}
 
 /// State of the receiving half.
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     pub tracker: Tracker,
+    pub receives: Receives,
+    pub answers: Answers,
     overlaps: Overlaps,
-    /// Receives taken from the ring, from number `recv_front` on.
-    recvs: VecDeque<Recv>,
-    recv_front: u64,
-    ring_is_bad: bool,
-    saved: VecDeque<Saved>,
-    /// Response-space message number of the front of `saved`.
-    saved_front: u64,
-    /// Answers that have not wholly left yet.
-    unsent: u32,
-    /// Answers from this response-space message on can no longer be given.
-    refused_from: Option<u64>,
-    /// Last message refused for want of a receive, and until when not to repeat that.
-    starving: Option<(u64, Now)>,
 }
 
 impl Responder {
     /// Nothing has come; messages of both spaces are numbered from `first_msn`.
     pub fn new(first_msn: u64) -> Responder {
-        Responder { tracker: Tracker::new(first_msn), saved_front: first_msn, ..Responder::default() }
-    }
-
-    /// The answer with this response-space message number.
-    pub fn saved(&mut self, msn: u64) -> Option<&mut Saved> {
-        let position = msn.checked_sub(self.saved_front)?;
-        self.saved.get_mut(usize::try_from(position).ok()?)
-    }
-
-    /// Answers not yet acknowledged.
-    pub fn owes_answers(&self) -> bool {
-        !self.saved.is_empty()
-    }
-
-    /// Answer `msn` and those after it can no longer be given.
-    pub fn refuse_answers_from(&mut self, msn: u64) {
-        self.refused_from = Some(self.refused_from.map_or(msn, |first| first.min(msn)));
-    }
-
-    /// Whether answer `msn` can no longer be given.
-    pub fn is_refused(&self, msn: u64) -> bool {
-        self.refused_from.is_some_and(|first| msn >= first)
-    }
-
-    /// Answer `msn` has wholly left.
-    pub fn answer_left(&mut self, msn: u64) {
-        if let Some(saved) = self.saved(msn) {
-            if !core::mem::replace(&mut saved.sent, true) {
-                self.unsent = self.unsent.saturating_sub(1);
-            }
-        }
-    }
-
-    /// The peer has acknowledged every answer before `msn`.
-    pub fn answers_acknowledged(&mut self, msn: u64) {
-        while self.saved_front < msn {
-            let Some(saved) = self.saved.pop_front() else { return };
-            self.saved_front += 1;
-            if !saved.sent {
-                self.unsent = self.unsent.saturating_sub(1);
-            }
+        Responder {
+            tracker: Tracker::new(first_msn),
+            answers: Answers::new(first_msn),
+            ..Responder::default()
         }
     }
 
@@ -129,24 +46,7 @@ impl Responder {
     pub fn clear_open(&mut self) {
         self.tracker = Tracker::new(self.tracker.landed());
         self.overlaps.clear();
-        self.starving = None;
-    }
-
-    /// Takes the oldest receive off, to be flushed.
-    pub fn pop_recv(&mut self) -> Option<Recv> {
-        let recv = self.recvs.pop_front()?;
-        self.recv_front += 1;
-        Some(recv)
-    }
-
-    /// Whether the ring can still be read.
-    pub fn ring_is_usable(&self) -> bool {
-        !self.ring_is_bad
-    }
-
-    /// The ring held something that is no entry.
-    pub fn give_ring_up(&mut self) {
-        self.ring_is_bad = true;
+        self.receives.clear_refusals();
     }
 }
 
@@ -166,7 +66,7 @@ pub(crate) fn nak_number(code: NakCode) -> u8 {
 }
 
 /// Why a packet was not accepted.
-enum Reject {
+pub(crate) enum Reject {
     /// Its message is refused.
     Refuse(NakCode, Option<Cause>),
     /// As if it never came, and counted.
@@ -282,7 +182,7 @@ impl Qp {
     }
 
     fn kind_of(&self, data: &Data) -> Kind {
-        let receive_number = |low| extend(self.responder.recv_front, low);
+        let receive_number = |low| extend(self.responder.receives.next(), low);
         let start = |address: u64| address.wrapping_sub(u64::from(data.message.offset));
         match data.op {
             Op::Write { address, rkey } => Kind::Write { address: start(address), rkey, imm: None },
@@ -429,8 +329,7 @@ impl Qp {
         (offset, length): (u32, u32),
         bytes: Bytes,
     ) -> Result<(), Reject> {
-        let position = (receive - self.responder.recv_front) as usize;
-        let Some(recv) = self.responder.recvs.get(position) else { return Err(Reject::Starved) };
+        let Some(recv) = self.responder.receives.get(receive) else { return Err(Reject::Starved) };
         let owner = Owner { qpn: self.qpn, side: Side::Responder, msn };
         let mut done = 0;
         for part in recv.sges.parts(offset, length) {
@@ -440,31 +339,6 @@ impl Qp {
             done += part.length;
         }
         Ok(())
-    }
-
-    /// Makes sure that receive number `receive` is taken from the ring; returns its bytes.
-    fn bind<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, receive: u64) -> Result<u64, Reject> {
-        let responder = &mut self.responder;
-        let Some(position) = receive.checked_sub(responder.recv_front) else {
-            return Err(Reject::Drop(DropCause::Inconsistent));
-        };
-        while responder.recvs.len() as u64 <= position && !responder.ring_is_bad {
-            let scratch = &mut cx.shared.scratch;
-            match cx.world.take_recv(self.qpn, &mut scratch.recv_entry) {
-                Taken::Empty => return Err(Reject::Starved),
-                Taken::Bad(_) => responder.ring_is_bad = true,
-                Taken::Entry { units, .. } => {
-                    let entry = &scratch.recv_entry;
-                    let count = usize::from(entry.sge_count);
-                    let sges = SgeList::new(&entry.sges[..count], &mut scratch.sges);
-                    responder.recvs.push_back(Recv { wr_id: entry.wr_id, units, sges });
-                }
-            }
-        }
-        match responder.recvs.get(position as usize) {
-            Some(recv) => Ok(recv.sges.bytes()),
-            None => Err(NakCode::Failed.into()),
-        }
     }
 
     /// Releases held packets that have become the next in order, and moves on over whole messages.
@@ -565,161 +439,6 @@ impl Qp {
 
     fn overran<W: World, O: Observer>(&self, cx: &Cx<'_, W, O>) -> bool {
         cx.shared.cqs.is_broken(Cqn(self.init.recv_cq))
-    }
-
-    /// Completes the receive that a delivered message consumes; false if it is not its turn.
-    fn deliver_receive<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, message: &Message) -> bool {
-        let Some(number) = message.kind.and_then(|kind| kind.receive()) else { return true };
-        if number != self.responder.recv_front {
-            return false;
-        }
-        let Some(recv) = self.responder.pop_recv() else { return false };
-        let (opcode, imm) = match message.kind {
-            Some(Kind::Send { imm, .. }) => (WcOpcode::Recv, imm),
-            Some(Kind::Write { imm, .. }) => (WcOpcode::RecvWriteImm, imm.map(|(imm, _)| imm)),
-            _ => (WcOpcode::Recv, None),
-        };
-        let flag = |set: bool, flag: WcFlags| if set { flag.0 } else { 0 };
-        let completion = Completion {
-            wr_id: recv.wr_id,
-            qpn: self.qpn.0,
-            src_qpn: self.attributes.dest_qpn,
-            opcode: opcode as u8,
-            flags: WcFlags(flag(imm.is_some(), WcFlags::IMM) | flag(message.solicited, WcFlags::SOLICITED)),
-            byte_len: message.length,
-            imm: imm.unwrap_or(0),
-            timestamp_ns: cx.now.0,
-            ..Completion::default()
-        };
-        // Ring space first: who polls this completion may post into it at once.
-        cx.world.retire_recv(self.qpn, recv.units);
-        cx.complete(Cqn(self.init.recv_cq), &completion, message.solicited);
-        recv.sges.recycle(&mut cx.shared.scratch.sges);
-        true
-    }
-
-    /// Delivers the completion of a receive that fails, and gives its ring space back.
-    pub(crate) fn fail_recv<W: World, O: Observer>(&self, cx: &mut Cx<'_, W, O>, recv: Recv, cause: Cause) {
-        let completion = Completion {
-            wr_id: recv.wr_id,
-            qpn: self.qpn.0,
-            src_qpn: self.attributes.dest_qpn,
-            status: cause.status() as u8,
-            opcode: WcOpcode::Recv as u8,
-            vendor_err: cause as u32,
-            timestamp_ns: cx.now.0,
-            ..Completion::default()
-        };
-        cx.world.retire_recv(self.qpn, recv.units);
-        cx.complete(Cqn(self.init.recv_cq), &completion, true);
-        recv.sges.recycle(&mut cx.shared.scratch.sges);
-    }
-
-    /// Takes one receive from the ring for flushing.
-    pub(crate) fn take_recv_to_flush<W: World, O: Observer>(
-        &mut self,
-        cx: &mut Cx<'_, W, O>,
-    ) -> Option<Recv> {
-        if !self.responder.ring_is_usable() {
-            return None;
-        }
-        match cx.world.take_recv(self.qpn, &mut cx.shared.scratch.recv_entry) {
-            Taken::Entry { units, .. } => {
-                let wr_id = cx.shared.scratch.recv_entry.wr_id;
-                Some(Recv { wr_id, units, sges: SgeList::default() })
-            }
-            Taken::Empty => None,
-            Taken::Bad(_) => {
-                self.responder.give_ring_up();
-                None
-            }
-        }
-    }
-
-    /// The message whose turn it is met no receive: say so, unless one has been posted meanwhile.
-    fn tell_starved<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, message: &Message) {
-        let msn = self.responder.tracker.head();
-        if let Some(message) = self.responder.tracker.get_mut(msn) {
-            message.starved = false;
-        }
-        let Some(receive) = message.kind.and_then(|kind| kind.receive()) else { return };
-        let quiet = self.responder.starving.is_some_and(|(last, until)| last == msn && cx.now < until);
-        if quiet || !matches!(self.bind(cx, receive), Err(Reject::Starved)) {
-            return;
-        }
-        let timer = self.attributes.min_rnr_timer;
-        self.responder.starving = Some((msn, cx.now + rnr::wait(timer).min(RNR_QUIET_MAX)));
-        cx.event(Event::RnrSent { qpn: self.qpn });
-        self.send_nak(cx, msn, NakCode::Rnr { timer });
-    }
-
-    /// Carries out the READ or atomic whose turn it is; false if it cannot be now.
-    fn execute<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, message: &Message) -> bool {
-        if self.responder.saved.len() >= SAVED_MAX {
-            return false;
-        }
-        match self.try_execute(cx, message) {
-            Ok((answer, length)) => {
-                let request = self.responder.tracker.head();
-                let Some(conn) = &mut self.conn else { return false };
-                let msn = conn.submit(cx.now, Space::Response, length, 0);
-                debug_assert_eq!(msn, self.responder.saved_front + self.responder.saved.len() as u64);
-                self.responder.saved.push_back(Saved { request, answer, sent: false });
-                self.responder.unsent += 1;
-                self.responder.tracker.executed();
-                true
-            }
-            Err(code) => {
-                let msn = self.responder.tracker.head();
-                if let Some(conn) = &mut self.conn {
-                    conn.unreceive(Space::Request, message.seq);
-                }
-                self.refuse_now(cx, msn, code, None);
-                false
-            }
-        }
-    }
-
-    fn try_execute<W: World, O: Observer>(
-        &mut self,
-        cx: &mut Cx<'_, W, O>,
-        message: &Message,
-    ) -> Result<(Answer, u32), NakCode> {
-        if self.responder.unsent >= u32::from(self.attributes.max_dest_rd_atomic) {
-            return Err(NakCode::TooManyReads);
-        }
-        let Some(kind) = message.kind else { return Err(NakCode::Invalid) };
-        let place = self.may_execute(&cx.shared.memory, &kind)?;
-        match (kind, place) {
-            (Kind::Read { address, rkey, length }, _) => {
-                Ok((Answer::Read(Target { rkey, address, length }), length))
-            }
-            (Kind::Atomic { op, .. }, Some(place)) => {
-                let value = cx.world.atomic(place, op).map_err(|_| NakCode::Fault)?;
-                Ok((Answer::Value(value), 0))
-            }
-            _ => Err(NakCode::Invalid),
-        }
-    }
-
-    /// Whether the peer may do this READ or atomic; if so, where, unless it is of length 0.
-    fn may_execute(&self, memory: &Table, kind: &Kind) -> Result<Option<Segment>, NakCode> {
-        let access = self.attributes.access;
-        let (target, right) = match *kind {
-            Kind::Read { address, rkey, length } => (Target { rkey, address, length }, Rights::REMOTE_READ),
-            Kind::Atomic { address, rkey, .. } => {
-                (Target { rkey, address, length: 8 }, Rights::REMOTE_ATOMIC)
-            }
-            _ => return Err(NakCode::Invalid),
-        };
-        let misaligned = right == Rights::REMOTE_ATOMIC && target.address % 8 != 0;
-        if misaligned || target.length > LIMITS.max_msg_bytes {
-            return Err(NakCode::Invalid);
-        }
-        if target.length == 0 {
-            return authz::permits(access, right).map(|()| None);
-        }
-        authz::remote(memory, self.asker, access, &target, right).map(|place| Some(place.segment))
     }
 
     /// Refuses message `msn`, before which everything has landed: the queue pair fails on both sides.

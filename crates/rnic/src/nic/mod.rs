@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use srdma_abi::control::LIMITS;
-use srdma_abi::{Cause, QpState};
+use srdma_abi::{AsyncKind, Cause, QpState};
 use srdma_memory::Table;
 use srdma_seams::event::DropCause;
 use srdma_seams::{Cqn, Event, Now, Observer, Qpn};
@@ -190,6 +190,16 @@ impl Nic {
             let Some(qp) = self.qps.at(position) else { continue };
             qp.timer_at = None;
             qp.arm(&mut Cx { now, world, obs, shared: &mut self.shared });
+        }
+        self.spread_overruns(now, world, obs);
+    }
+
+    /// Fails every queue pair with `cause` and a QP_FATAL event: what a driver does when our own code
+    /// has panicked in its hands ([`Cause::Internal`]).
+    pub fn fail_all(&mut self, now: Now, cause: Cause, world: &mut impl World, obs: &mut impl Observer) {
+        for qp in self.qps.iter_mut() {
+            let cx = &mut Cx { now, world: &mut *world, obs: &mut *obs, shared: &mut self.shared };
+            qp.fail(cx, cause, Some(AsyncKind::QpFatal));
         }
         self.spread_overruns(now, world, obs);
     }

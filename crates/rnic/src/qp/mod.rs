@@ -256,9 +256,9 @@ impl Qp {
             return cx.dropped(self.qpn, DropCause::BogusAck);
         }
         let answers = conn.peer_landed(Space::Response);
-        self.responder.answers_acknowledged(answers);
+        self.responder.answers.acknowledged(answers);
         if self.attributes.state == QpState::Err {
-            self.serves_answers = self.responder.owes_answers();
+            self.serves_answers = self.responder.answers.are_owed();
         }
     }
 

@@ -182,9 +182,9 @@ fn a_peer_that_was_never_there_is_named_as_such() {
         let mut net = Net::pair(8);
         let (a, b) = (net.qp(0), net.qp(1));
         let local = net.region(0, 0, 4096, ALL);
-        net.to_init(a, attributes());
-        net.to_rtr(a, b, attributes());
-        net.to_rts(a, attributes());
+        net.go_init(a, attributes());
+        net.go_rtr(a, b, attributes());
+        net.go_rts(a, attributes());
         net.hosts[0].world.refusal = refusal;
         net.post(a, entry(Opcode::Send, 1, &[sge(0, 8, local)]));
         assert!(net.run_until(MINUTE, |net| net.state(a) == QpState::Err), "{cause:?}");
@@ -197,9 +197,9 @@ fn a_peer_of_another_version_is_named_as_such() {
     let (mut net, a, b) = {
         let mut net = Net::pair(9);
         let (a, b) = (net.qp(0), net.qp(1));
-        net.to_init(a, attributes());
-        net.to_rtr(a, b, attributes());
-        net.to_rts(a, attributes());
+        net.go_init(a, attributes());
+        net.go_rtr(a, b, attributes());
+        net.go_rts(a, attributes());
         (net, a, b)
     };
     let local = net.region(0, 0, 4096, ALL);
@@ -272,7 +272,7 @@ fn the_error_state_flushes_in_order_and_so_does_everything_posted_later() {
         net.post_recv(a, 100 + i, &[sge(0, 8, local)]);
     }
     net.run_for(Duration::from_millis(1));
-    net.to_state(a, QpState::Err);
+    net.go(a, QpState::Err);
     let flushed = Cause::Flushed as u32;
     let want = |from: u64| (from..from + 5).map(|i| (i, flushed)).collect::<Vec<_>>();
     let sent = net.poll(a, a.send_cq);
@@ -300,8 +300,8 @@ fn reset_forgets_everything_without_a_word_and_the_pair_connects_anew() {
         net.post_recv(a, 1, &[]);
         net.post(a, entry(Opcode::Send, 2, &[sge(0, 8, local)])); // meets no receive
         net.run_for(Duration::from_millis(3));
-        net.to_state(a, QpState::Reset);
-        net.to_state(b, QpState::Reset);
+        net.go(a, QpState::Reset);
+        net.go(b, QpState::Reset);
         assert!(net.poll(a, a.send_cq).is_empty() && net.poll(a, a.recv_cq).is_empty());
         net.connect(a, b, attributes(), attributes());
         net.post(a, to_remote(entry(Opcode::Write, 10 + round, &[sge(0, 8, local)]), 0, remote));
@@ -420,6 +420,21 @@ fn a_full_completion_queue_fails_its_queue_pairs_and_no_others() {
 }
 
 #[test]
+fn a_fault_of_our_own_fails_every_queue_pair_and_says_so() {
+    let (mut net, a, b) = Net::connected(20, Options::default());
+    let local = net.region(0, 0, 4096, ALL);
+    net.post(a, entry(Opcode::Send, 1, &[sge(0, 8, local)]));
+    net.post_recv(a, 2, &[]);
+    let host = &mut net.hosts[0];
+    host.nic.fail_all(net.now, Cause::Internal, &mut host.world, &mut host.counts);
+    assert_eq!(codes(&net.poll(a, a.send_cq)), [(1, Cause::Internal as u32)]);
+    assert_eq!(codes(&net.poll(a, a.recv_cq)), [(2, Cause::Flushed as u32)]);
+    let events: Vec<_> = net.hosts[0].world.events.iter().map(|event| (event.kind, event.object)).collect();
+    assert_eq!(events, [(AsyncKind::QpFatal, a.qpn.0)]);
+    assert_eq!(net.state(b), QpState::Rts);
+}
+
+#[test]
 fn sqd_lets_what_was_sent_finish_and_keeps_the_rest() {
     let (mut net, a, _) = Net::connected(15, Options::default());
     let (local, remote) = (net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL));
@@ -433,7 +448,7 @@ fn sqd_lets_what_was_sent_finish_and_keeps_the_rest() {
     assert_eq!(codes(&net.poll(a, a.send_cq)), [(1, 0)]);
     let events: Vec<_> = net.hosts[0].world.events.iter().map(|event| event.kind).collect();
     assert_eq!(events, [AsyncKind::SqDrained]);
-    net.to_state(a, QpState::Rts);
+    net.go(a, QpState::Rts);
     net.run_for(SECOND);
     assert_eq!(codes(&net.poll(a, a.send_cq)), [(2, 0)]);
 }
@@ -443,10 +458,10 @@ fn a_queue_pair_in_rtr_receives_and_says_so_once() {
     let mut net = Net::pair(16);
     let (a, b) = (net.qp(0), net.qp(1));
     for (qp, peer) in [(a, b), (b, a)] {
-        net.to_init(qp, attributes());
-        net.to_rtr(qp, peer, attributes());
+        net.go_init(qp, attributes());
+        net.go_rtr(qp, peer, attributes());
     }
-    net.to_rts(a, attributes());
+    net.go_rts(a, attributes());
     let (local, remote) = (net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL));
     net.hosts[0].world.memory.fill(3);
     for i in 0..3 {
@@ -465,13 +480,13 @@ fn a_late_peer_is_waited_for() {
     let mut net = Net::pair(17);
     let (a, b) = (net.qp(0), net.qp(1));
     let (local, remote) = (net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL));
-    net.to_init(a, attributes());
-    net.to_rtr(a, b, attributes());
-    net.to_rts(a, attributes());
+    net.go_init(a, attributes());
+    net.go_rtr(a, b, attributes());
+    net.go_rts(a, attributes());
     net.post(a, to_remote(entry(Opcode::Write, 1, &[sge(0, 8, local)]), 0, remote));
     net.run_for(Duration::from_millis(300));
-    net.to_init(b, attributes());
-    net.to_rtr(b, a, attributes());
+    net.go_init(b, attributes());
+    net.go_rtr(b, a, attributes());
     net.run_for(SECOND);
     assert_eq!(codes(&net.poll(a, a.send_cq)), [(1, 0)]);
 }
@@ -494,7 +509,7 @@ fn control_calls_refuse_what_makes_no_sense_and_change_nothing() {
         let made = host.nic.create_qp(srdma_seams::Qpn(qpn), &init, srdma_seams::ConnectionId(1));
         assert!(matches!(made, Err(ControlError::Invalid(_))), "{qpn:#x}");
     }
-    net.to_init(a, attributes());
+    net.go_init(a, attributes());
     // No GID, a GID of another family: no peer, and the state stays.
     for gid in [None, Some([0xfd; 16])] {
         let rtr = QpAttributes {
@@ -508,7 +523,7 @@ fn control_calls_refuse_what_makes_no_sense_and_change_nothing() {
         assert!(error.to_string().contains("GID"), "{error}");
         assert_eq!(net.state(a), QpState::Init);
     }
-    net.to_rtr(a, b, attributes());
+    net.go_rtr(a, b, attributes());
     let greedy = QpAttributes { state: QpState::Rts, max_rd_atomic: 17, ..attributes() };
     assert!(net.modify(a, &greedy, TO_RTS).is_err());
     assert_eq!(net.state(a), QpState::Rtr);

@@ -257,16 +257,16 @@ impl Net {
         host.nic.modify_qp(self.now, qp.qpn, attributes, mask, id, &mut host.world, &mut host.counts)
     }
 
-    pub fn to_state(&mut self, qp: QpRef, state: QpState) {
+    pub fn go(&mut self, qp: QpRef, state: QpState) {
         let attributes = QpAttributes { state, ..attributes() };
         self.modify(qp, &attributes, QpMask::STATE).unwrap();
     }
 
-    pub fn to_init(&mut self, qp: QpRef, with: QpAttributes) {
+    pub fn go_init(&mut self, qp: QpRef, with: QpAttributes) {
         self.modify(qp, &QpAttributes { state: QpState::Init, ..with }, TO_INIT).unwrap();
     }
 
-    pub fn to_rtr(&mut self, qp: QpRef, peer: QpRef, with: QpAttributes) {
+    pub fn go_rtr(&mut self, qp: QpRef, peer: QpRef, with: QpAttributes) {
         let IpAddr::V4(address) = self.hosts[peer.host].address else { panic!("IPv4 only") };
         let rtr = QpAttributes {
             state: QpState::Rtr,
@@ -277,18 +277,18 @@ impl Net {
         self.modify(qp, &rtr, TO_RTR).unwrap();
     }
 
-    pub fn to_rts(&mut self, qp: QpRef, with: QpAttributes) {
+    pub fn go_rts(&mut self, qp: QpRef, with: QpAttributes) {
         self.modify(qp, &QpAttributes { state: QpState::Rts, ..with }, TO_RTS).unwrap();
     }
 
     pub fn connect(&mut self, a: QpRef, b: QpRef, with_a: QpAttributes, with_b: QpAttributes) {
         let ends = if a.host == b.host && a.qpn == b.qpn { 1 } else { 2 };
         for (qp, peer, with) in [(a, b, with_a), (b, a, with_b)].into_iter().take(ends) {
-            self.to_init(qp, with);
-            self.to_rtr(qp, peer, with);
+            self.go_init(qp, with);
+            self.go_rtr(qp, peer, with);
         }
         for (qp, with) in [(a, with_a), (b, with_b)].into_iter().take(ends) {
-            self.to_rts(qp, with);
+            self.go_rts(qp, with);
         }
     }
 

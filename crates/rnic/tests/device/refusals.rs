@@ -243,8 +243,8 @@ fn a_malformed_entry_fails_and_the_queue_pair_works_again_after_a_reset() {
         let sent = net.poll(a, a.send_cq);
         assert_eq!((sent.len(), sent[0].wr_id, sent[0].status), (1, wr_id, WcStatus::LocQpOpErr as u8));
         assert_eq!(sent[0].vendor_err, Cause::BadEntry as u32);
-        net.to_state(a, QpState::Reset);
-        net.to_state(b, QpState::Reset);
+        net.go(a, QpState::Reset);
+        net.go(b, QpState::Reset);
         net.connect(a, b, attributes(), attributes());
         for i in 0..1000 {
             net.post(a, to_remote(entry(Opcode::Write, i, &[sge(0, 8, local)]), 0, remote));
