@@ -42,12 +42,13 @@ impl Cq {
     /// Takes up to `out.len()` completions; makes progress on the device if there are none. `None` when
     /// the device is gone.
     pub fn poll(&self, out: &mut [Completion]) -> Option<usize> {
+        // First: in a child after fork a thread that does not exist may hold the ring's lock.
+        if self.door.is_gone() {
+            return None;
+        }
         let ready = self.pop(out);
         if ready > 0 || out.is_empty() {
             return Some(ready);
-        }
-        if self.door.is_gone() {
-            return None;
         }
         self.door.poll();
         Some(self.pop(out))
@@ -56,6 +57,9 @@ impl Cq {
     /// Asks for one event at the next completion (or the next solicited one). If a completion is
     /// already there, the event comes at once: kinder than the verbs ask for, and harmless.
     pub fn arm(&self, solicited_only: bool) {
+        if self.door.is_gone() {
+            return;
+        }
         let signal_now = self.ring.lock().unwrap_or_else(PoisonError::into_inner).arm(solicited_only);
         if let (true, Some(events)) = (signal_now, self.events) {
             self.door.signal(events);

@@ -95,8 +95,8 @@ impl Device {
     }
 
     /// Every counter of the device, and of all queue pairs on it, as JSON: what `--stats` writes at exit.
-    pub fn report(&self) -> String {
-        self.door.report()
+    pub fn report(&self) -> Result<String, ControlError> {
+        Ok(self.door.report()?)
     }
 
     /// Makes a protection domain.

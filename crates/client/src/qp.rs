@@ -80,12 +80,17 @@ impl Qp {
 
     /// Locks the send queue for a list of posts; dropping the guard rings the doorbell once.
     pub fn post_sends(&self) -> SendPosts<'_> {
-        SendPosts { qp: self, ring: self.send.lock().unwrap_or_else(PoisonError::into_inner) }
+        SendPosts { qp: self, ring: self.lock(&self.send) }
     }
 
     /// Locks the receive queue for a list of posts.
     pub fn post_recvs(&self) -> RecvPosts<'_> {
-        RecvPosts { qp: self, ring: self.recv.lock().unwrap_or_else(PoisonError::into_inner) }
+        RecvPosts { qp: self, ring: self.lock(&self.recv) }
+    }
+
+    /// `None` when the device is gone: in a child after fork a thread that does not exist may hold the lock.
+    fn lock<'a>(&self, ring: &'a Mutex<WorkProducer>) -> Option<MutexGuard<'a, WorkProducer>> {
+        (!self.door.is_gone()).then(|| ring.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn state(&self) -> u8 {
@@ -96,7 +101,7 @@ impl Qp {
 /// The locked send queue.
 pub struct SendPosts<'a> {
     qp: &'a Qp,
-    ring: MutexGuard<'a, WorkProducer>,
+    ring: Option<MutexGuard<'a, WorkProducer>>,
 }
 
 impl SendPosts<'_> {
@@ -106,9 +111,7 @@ impl SendPosts<'_> {
     /// # Safety
     /// Each piece of `inline` is `(address, length)` of memory that the caller may read.
     pub unsafe fn push(&mut self, entry: &mut SendEntry, inline: &[(u64, u32)]) -> Result<(), PostError> {
-        if self.qp.door.is_gone() {
-            return Err(PostError::Gone);
-        }
+        let Some(ring) = &mut self.ring else { return Err(PostError::Gone) };
         if self.qp.state() < QpState::Rts as u8 {
             return Err(PostError::State);
         }
@@ -125,7 +128,7 @@ impl SendPosts<'_> {
             return Err(PostError::Elements { given, max });
         }
         // SAFETY: the caller vouches for the pieces, and no program has a pointer into a ring.
-        match unsafe { self.ring.push_send_gather(entry, inline) } {
+        match unsafe { ring.push_send_gather(entry, inline) } {
             true => Ok(()),
             false => Err(PostError::Full),
         }
@@ -134,7 +137,7 @@ impl SendPosts<'_> {
 
 impl Drop for SendPosts<'_> {
     fn drop(&mut self) {
-        if self.ring.publish() {
+        if self.ring.as_mut().is_some_and(|ring| ring.publish()) {
             self.qp.door.ring_send(self.qp.number);
         }
     }
@@ -143,15 +146,13 @@ impl Drop for SendPosts<'_> {
 /// The locked receive queue.
 pub struct RecvPosts<'a> {
     qp: &'a Qp,
-    ring: MutexGuard<'a, WorkProducer>,
+    ring: Option<MutexGuard<'a, WorkProducer>>,
 }
 
 impl RecvPosts<'_> {
     /// Appends a receive.
     pub fn push(&mut self, entry: &RecvEntry) -> Result<(), PostError> {
-        if self.qp.door.is_gone() {
-            return Err(PostError::Gone);
-        }
+        let Some(ring) = &mut self.ring else { return Err(PostError::Gone) };
         if self.qp.state() == QpState::Reset as u8 {
             return Err(PostError::State);
         }
@@ -159,7 +160,7 @@ impl RecvPosts<'_> {
         if given > max {
             return Err(PostError::Elements { given, max });
         }
-        match self.ring.push_recv(entry) {
+        match ring.push_recv(entry) {
             true => Ok(()),
             false => Err(PostError::Full),
         }
@@ -168,7 +169,7 @@ impl RecvPosts<'_> {
 
 impl Drop for RecvPosts<'_> {
     fn drop(&mut self) {
-        if self.ring.publish() {
+        if self.ring.as_mut().is_some_and(|ring| ring.publish()) {
             self.qp.door.ring_recv(self.qp.number);
         }
     }

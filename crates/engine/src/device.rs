@@ -230,6 +230,8 @@ pub struct Device {
     address: IpAddr,
     options: Options,
     shared: Arc<Shared>,
+    /// The slot's socket once claimed, or -1: for a child that cannot have the lock.
+    slot_fd: AtomicI32,
 }
 
 impl Device {
@@ -263,7 +265,8 @@ impl Device {
             gone: AtomicBool::new(false),
             flushing: AtomicBool::new(false),
         };
-        Ok(Arc::new(Device { address, options, shared: Arc::new(shared) }))
+        let slot_fd = AtomicI32::new(-1);
+        Ok(Arc::new(Device { address, options, shared: Arc::new(shared), slot_fd }))
     }
 
     /// Its address.
@@ -295,12 +298,16 @@ impl Device {
 
     /// A program opened the device and wants events about it at `async_fd`.
     pub fn opened(&self, async_fd: RawFd) {
-        self.shared.lock().world.rings.opens.push(async_fd);
+        if let Ok(mut worker) = self.control() {
+            worker.world.rings.opens.push(async_fd);
+        }
     }
 
     /// It closed it again.
     pub fn closed(&self, async_fd: RawFd) {
-        self.shared.lock().world.rings.opens.retain(|fd| *fd != async_fd);
+        if let Ok(mut worker) = self.control() {
+            worker.world.rings.opens.retain(|fd| *fd != async_fd);
+        }
     }
 
     /// Makes a protection domain.
@@ -401,6 +408,7 @@ impl Device {
         worker.numbers = Some(Numbers::new(endpoint.slot(), clock::entropy() as u16));
         worker.world.batch =
             Some(ReceiveBatch::new(RECEIVE_BUFFERS).map_err(system("Reserving receive buffers"))?);
+        self.slot_fd.store(endpoint.readable_fd().as_raw_fd(), Ordering::Release);
         worker.world.endpoint = Some(endpoint);
         let shared = Arc::clone(&self.shared);
         let body = move || {
@@ -502,8 +510,8 @@ impl Device {
     }
 
     /// Every counter of the device and its queue pairs as JSON, as `--stats` writes it at exit.
-    pub fn report(&self) -> String {
-        stats::report(self.address, &self.options, &mut self.shared.lock())
+    pub fn report(&self) -> Result<String, DeviceError> {
+        Ok(stats::report(self.address, &self.options, &mut *self.control()?))
     }
 
     /// Ends the device at process exit: peers are told, reports are written.
@@ -531,12 +539,20 @@ impl Device {
         }
     }
 
-    /// In a child after fork: gives up the parent's descriptors. Async-signal-safe: flags and close(2) only.
+    /// In a child after fork: gives up the parent's descriptors. Async-signal-safe: flags, dup(2) and close(2) only.
     pub fn abandon_in_child(&self) {
         self.shared.gone.store(true, Ordering::Release);
-        let Some(worker) = self.shared.try_lock() else { return };
-        if let Some(endpoint) = &worker.world.endpoint {
-            endpoint.close_descriptors_in_child();
+        let slot_fd = self.slot_fd.load(Ordering::Acquire);
+        match self.shared.try_lock() {
+            Some(worker) => {
+                if let Some(endpoint) = &worker.world.endpoint {
+                    endpoint.close_descriptors_in_child();
+                }
+            }
+            // The parent was at work, and its thread will never unlock here.
+            // SAFETY: the number of an endpoint that lives as long as this device.
+            None if slot_fd >= 0 => unsafe { Endpoint::close_slot_in_child(slot_fd) },
+            None => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use srdma_seams::{FaultPlan, Now, PathId, Slot};
@@ -161,6 +161,16 @@ impl Endpoint {
     /// dup(2) and close(2) only.
     pub fn close_descriptors_in_child(&self) {
         sys::give_up(std::iter::once(self.slot_fd.as_fd()).chain(self.paths.descriptors()));
+    }
+
+    /// The same for the slot's socket alone, by its number: for a child that cannot look into the endpoint,
+    /// because a thread that does not exist there was using it. Path sockets hold no slot.
+    ///
+    /// # Safety
+    /// `slot_fd` is that of an endpoint's [`Endpoint::readable_fd`], and the endpoint was not dropped.
+    pub unsafe fn close_slot_in_child(slot_fd: RawFd) {
+        // SAFETY: open, as the caller promises.
+        sys::give_up(std::iter::once(unsafe { BorrowedFd::borrow_raw(slot_fd) }));
     }
 
     /// Whether bursts leave as one message for the kernel or device to cut.

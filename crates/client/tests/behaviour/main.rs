@@ -3,4 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod ground;
+
+mod death;
+mod errors;
+mod events;
+mod forks;
 mod operations;
+mod receivers;
+mod refusals;
+mod slots;
+mod vanishing;

@@ -20,18 +20,24 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Maps `bytes`, all zero.
     pub fn new(bytes: u64) -> Memory {
-        Memory::map(bytes, libc::PROT_READ | libc::PROT_WRITE, 0)
+        Memory::map(0, bytes, libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
+    /// Maps `bytes` at `address`, where nothing is yet.
+    pub fn new_at(address: u64, bytes: u64) -> Memory {
+        Memory::map(address, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED_NOREPLACE)
     }
 
     /// Reserves `bytes` of address space that nothing backs.
     pub fn reserve(bytes: u64) -> Memory {
-        Memory::map(bytes, libc::PROT_NONE, libc::MAP_NORESERVE)
+        Memory::map(0, bytes, libc::PROT_NONE, libc::MAP_NORESERVE)
     }
 
-    fn map(bytes: u64, protection: i32, flags: i32) -> Memory {
+    fn map(address: u64, bytes: u64, protection: i32, flags: i32) -> Memory {
         let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) };
+        let (hint, length) = (address as *mut libc::c_void, bytes as usize);
+        // SAFETY: a new mapping, where the kernel likes or where nothing is, touches nothing that exists.
+        let at = unsafe { libc::mmap(hint, length, protection, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Memory { base: NonNull::new(at.cast()).unwrap(), bytes }
     }

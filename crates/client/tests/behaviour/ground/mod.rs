@@ -88,7 +88,7 @@ impl Host {
     }
 
     pub fn report(&self) -> Value {
-        serde_json::from_str(&self.device.report()).expect("the report is JSON")
+        serde_json::from_str(&self.device.report().expect("a report")).expect("it is JSON")
     }
 
     /// Counters of a queue pair.
@@ -197,13 +197,8 @@ impl End {
             QpMask::MAX_DEST_RD_ATOMIC,
             QpMask::MIN_RNR_TIMER,
         ];
-        let rts = [
-            QpMask::SQ_PSN,
-            QpMask::TIMEOUT,
-            QpMask::RETRY_CNT,
-            QpMask::RNR_RETRY,
-            QpMask::MAX_QP_RD_ATOMIC,
-        ];
+        let rts =
+            [QpMask::SQ_PSN, QpMask::TIMEOUT, QpMask::RETRY_CNT, QpMask::RNR_RETRY, QpMask::MAX_QP_RD_ATOMIC];
         self.qp.modify(&QpAttributes { state: QpState::Rtr, ..named }, mask(&rtr)).expect("RTR");
         self.qp.modify(&QpAttributes { state: QpState::Rts, ..named }, mask(&rts)).expect("RTS");
     }
