@@ -583,3 +583,53 @@ fn forged_packets_change_nothing() {
     assert_eq!(net.state(b), QpState::Err);
     assert_eq!(net.hosts[1].world.events.last().map(|event| event.kind), Some(AsyncKind::QpReqErr));
 }
+
+/// The next message after `genuine`, as its sender could have made it.
+fn forge(genuine: &Sent, change: impl FnOnce(&mut srdma_wire::Data)) -> Sent {
+    let Packet::Data(mut data) = genuine.packet else { panic!("{genuine:?}") };
+    data.psn += 1;
+    data.message.msn += 1;
+    change(&mut data);
+    Sent { packet: Packet::Data(data), ..genuine.clone() }
+}
+
+#[test]
+fn another_hosts_packets_are_dropped_even_with_the_right_connection_id() {
+    let (mut net, a, _) = Net::connected(21, Options { hosts: 3, ..Options::default() });
+    let (local, remote) = (net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL));
+    net.record = Some(vec![]);
+    net.post(a, to_remote(entry(Opcode::Write, 1, &[sge(0, 8, local)]), 0, remote));
+    net.run_for(SECOND);
+    let record = net.record.take().unwrap();
+    let (_, genuine) = record.iter().find(|(_, sent)| is_data(&sent.packet)).unwrap();
+    let copies = net.hosts[1].world.copies_done;
+    net.fly(2, forge(genuine, |_| {}), 0);
+    net.run_for(SECOND);
+    assert_eq!(net.hosts[1].world.copies_done, copies);
+    assert_eq!(net.hosts[1].counts.drops(DropCause::ForeignAddress), 1);
+    net.fly(0, forge(genuine, |_| {}), 0);
+    net.run_for(SECOND);
+    assert_eq!(net.hosts[1].world.copies_done, copies + 1, "from the peer it would have been taken");
+}
+
+#[test]
+fn a_peer_that_counts_receives_wrongly_is_refused_and_completes_none() {
+    let (mut net, a, b) = Net::connected(22, Options::default());
+    let (local, own) = (net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL));
+    for i in 0..5 {
+        net.post_recv(b, i, &[sge(i * 64, 64, own)]);
+    }
+    net.record = Some(vec![]);
+    net.post(a, entry(Opcode::Send, 1, &[sge(0, 8, local)]));
+    net.run_for(SECOND);
+    let record = net.record.take().unwrap();
+    let (_, genuine) = record.iter().find(|(_, sent)| is_send(sent)).unwrap();
+    let skipping = forge(genuine, |data| data.op = Op::Send { receive: 3, imm: None });
+    net.fly(0, skipping, 0);
+    net.run_for(SECOND);
+    let got = codes(&net.poll(b, b.recv_cq));
+    assert_eq!(got[0], (0, 0));
+    assert_eq!(got[1..], (1..5).map(|i| (i, Cause::Flushed as u32)).collect::<Vec<_>>());
+    assert_eq!(net.state(b), QpState::Err);
+    assert_eq!(net.hosts[1].world.events.last().map(|event| event.kind), Some(AsyncKind::QpReqErr));
+}

@@ -417,3 +417,66 @@ fn a_refusal_survives_loss() {
         assert_eq!((sent.len(), sent[0].vendor_err), (1, Cause::RemoteKey as u32), "seed {seed}");
     }
 }
+
+/// Nothing of the requester's is unacknowledged here, so only repetition brings the refusal across.
+#[test]
+fn a_refused_answer_is_told_until_it_is_heard() {
+    let (mut net, a, b) = Net::connected(11, Options::default());
+    let (local, remote) = (net.region(0, 0, 1 << 20, ALL), net.region(1, 0, 1 << 20, ALL));
+    net.post(a, to_remote(entry(Opcode::Read, 1, &[sge(0, 1 << 20, local)]), 0, remote));
+    assert!(net.run_until(SECOND, |net| net.hosts[0].world.copies_done > 10));
+    net.hosts[1].nic.deregister(remote).unwrap();
+    let mut lost = 0;
+    net.filter = Some(Box::new(move |_, _, sent| {
+        let is_nak = matches!(sent.packet, srdma_wire::Packet::Nak(_));
+        lost += u32::from(is_nak);
+        if is_nak && lost <= 4 {
+            Verdict::Drop
+        } else {
+            Verdict::Pass
+        }
+    }));
+    net.run_for(Duration::from_millis(300));
+    assert_eq!(net.poll(a, a.send_cq)[0].vendor_err, Cause::RemoteKey as u32);
+    net.run_for(Duration::from_secs(60));
+    assert_eq!(net.state(b), QpState::Err);
+    for host in &mut net.hosts {
+        assert_eq!(host.nic.next_timeout(), None, "a refusal is not repeated for ever");
+    }
+}
+
+#[test]
+fn a_local_region_deregistered_while_it_is_sent_is_sent_no_further() {
+    let (mut net, a, b) = Net::connected(12, Options::default());
+    let (local, remote) = (net.region(0, 0, 1 << 20, ALL), net.region(1, 0, 1 << 20, ALL));
+    net.hosts[0].world.memory.fill(1);
+    net.post(a, to_remote(entry(Opcode::Write, 1, &[sge(0, 1 << 20, local)]), 0, remote));
+    net.post(a, to_remote(entry(Opcode::Write, 2, &[]), 0, remote));
+    assert!(net.run_until(SECOND, |net| net.hosts[1].world.copies_done > 10));
+    net.hosts[0].nic.deregister(local).unwrap();
+    net.hosts[0].world.memory.fill(2);
+    net.run_for(SECOND);
+    assert!(net.hosts[1].world.memory.iter().all(|&byte| byte != 2), "sent after deregistration");
+    let sent: Vec<_> = net.poll(a, a.send_cq).iter().map(|c| (c.wr_id, c.vendor_err)).collect();
+    assert_eq!(sent, [(1, Cause::LocalKey as u32), (2, Cause::Flushed as u32)]);
+    assert_eq!((net.state(a), net.state(b)), (QpState::Err, QpState::Rts));
+}
+
+/// A queue pair's own protection domain counts, not the first one.
+#[test]
+fn regions_of_another_protection_domain_are_strangers_here_and_there() {
+    let mut net = Net::pair(13);
+    let first = [net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL)];
+    for host in &mut net.hosts {
+        host.pd = host.nic.alloc_pd().unwrap();
+    }
+    let own = [net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL)];
+    let cases = [(own, 0), ([own[0], first[1]], Cause::RemoteKey as u32), (first, Cause::LocalKey as u32)];
+    for ([local, remote], cause) in cases {
+        let (a, b) = (net.qp(0), net.qp(1));
+        net.connect(a, b, attributes(), attributes());
+        net.post(a, to_remote(entry(Opcode::Write, 1, &[sge(0, 8, local)]), 0, remote));
+        net.run_for(SECOND);
+        assert_eq!(net.poll(a, a.send_cq)[0].vendor_err, cause);
+    }
+}
