@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 /// How long the other side may take to say the next thing. It gives up on RDMA earlier and says so.
-const SILENCE_MAX: Duration = Duration::from_secs(180);
+const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 /// A connected side channel.
 pub struct Channel {
