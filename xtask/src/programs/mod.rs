@@ -24,7 +24,21 @@ pub struct Launcher {
     srdma: PathBuf,
     work: PathBuf,
     pattern: Mutex<Option<PathBuf>>,
+    /// Command that drops privileges and then becomes what follows; empty if none are dropped.
+    unprivileged: Vec<String>,
 }
+
+/// Becomes nobody, without a capability and with 64 KiB of memory that may be locked.
+const AS_NOBODY: [&str; 8] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--bounding-set=-all",
+    "sh",
+    "-c",
+    "ulimit -l 64 && exec \"$0\" \"$@\"",
+];
 
 impl Launcher {
     /// The tree at `dist`; files that runs leave go to a directory of their own beside it.
@@ -33,7 +47,19 @@ impl Launcher {
         ensure!(srdma.is_file(), "{} is not there; run `cargo xtask dist`", srdma.display());
         let work = std::env::temp_dir().join(format!("srdma-xtask-{}", std::process::id()));
         std::fs::create_dir_all(&work)?;
-        Ok(Launcher { srdma, work, pattern: Mutex::new(None) })
+        Ok(Launcher { srdma, work, pattern: Mutex::new(None), unprivileged: Vec::new() })
+    }
+
+    /// The same tree copied to another place, used by nobody. Only root can become nobody.
+    pub fn moved_and_unprivileged(&self) -> Result<Launcher> {
+        let (from, to) = (self.srdma.with_file_name(".."), self.file("-moved"));
+        Program::new("cp").args(["-a"]).args([&from, &to]).success()?;
+        let mut launcher = Launcher::new(&to)?;
+        launcher.unprivileged = AS_NOBODY.map(str::to_owned).to_vec();
+        launcher.work = self.file("-work");
+        std::fs::create_dir_all(&launcher.work)?;
+        Program::new("chmod").args(["777"]).args([&launcher.work]).success()?;
+        Ok(launcher)
     }
 
     /// A fresh file name.
@@ -44,7 +70,10 @@ impl Launcher {
 
     /// The command itself, for `srdma check` and the like.
     pub fn srdma(&self) -> Program {
-        Program::new(&self.srdma)
+        match self.unprivileged.split_first() {
+            Some((first, rest)) => Program::new(first).args(rest).args([&self.srdma]),
+            None => Program::new(&self.srdma),
+        }
     }
 
     /// Our own program that checks every byte, compiled against the installed header.

@@ -4,6 +4,7 @@ use anyhow::{ensure, Context, Result};
 
 use super::Step;
 use crate::fabric::{Fabric, Spec};
+use crate::ground::{self, Ground};
 use crate::process::find;
 use crate::programs::{Launcher, Pair};
 
@@ -13,6 +14,7 @@ pub fn steps() -> Vec<Step> {
         Step::new("verbs/symbols", |setting| symbols_resolve(setting.launcher()?)),
         Step::new("verbs/ibv_devices", |setting| ibv_devices(setting.launcher()?)),
         Step::new("verbs/ibv_devinfo", |setting| ibv_devinfo(setting.launcher()?)),
+        Step::new("verbs/moved-and-unprivileged", |setting| moved_and_unprivileged(setting.launcher()?)),
         Step::new("verbs/exit-code", |setting| exit_code_passes(setting.launcher()?)),
     ];
     let lines = [
@@ -95,6 +97,18 @@ fn ibv_devinfo(launcher: &Launcher) -> Result<String> {
     let has_gid = out.stdout.contains(&gid) || out.stdout.contains(&long);
     ensure!(has_gid, "no GID {gid} in:\n{}", out.stdout);
     Ok(gid)
+}
+
+/// The tree works from another place, for a user who may do nothing and lock next to no memory.
+fn moved_and_unprivileged(launcher: &Launcher) -> Result<String> {
+    if *ground::stand() != Ground::Root {
+        return Ok("not root: every step shows it".into());
+    }
+    let fabric = Fabric::build(Spec::pair())?;
+    let moved = launcher.moved_and_unprivileged()?;
+    let who = moved.run(&fabric.h1, &["sh", "-c", "id -u; ulimit -l"])?.success()?;
+    ensure!(who.stdout.split_whitespace().eq(["65534", "64"]), "{}", who.stdout);
+    pingpong(&moved, &fabric, "-s 65536 -n 200")
 }
 
 /// The program's exit code comes through, and a program that is not there is an error of its own.
