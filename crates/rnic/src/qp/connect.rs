@@ -73,9 +73,10 @@ impl Qp {
         state::check_values(attributes, mask)?;
         let mut new = self.attributes;
         state::apply(&mut new, attributes, mask);
-        if mask.contains(QpMask::AV) {
-            self.peer = Some(peer_of(&new, cx.shared.config.address)?);
-        }
+        let peer = match mask.contains(QpMask::AV) {
+            true => Some(peer_of(&new, cx.shared.config.address)?),
+            false => self.peer,
+        };
         match (from, to) {
             (_, QpState::Reset) => {
                 self.reset(cx);
@@ -88,6 +89,7 @@ impl Qp {
             (QpState::Init, QpState::Rtr) => self.connect(cx, &new, connection)?,
             _ => {}
         }
+        self.peer = peer;
         self.attributes = new;
         self.attributes.state = to;
         self.requester.notify_drained = to == QpState::Sqd && mask.contains(QpMask::EN_SQD_ASYNC_NOTIFY);

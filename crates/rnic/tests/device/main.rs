@@ -4,6 +4,7 @@
 mod basics;
 mod endings;
 mod host;
+mod hostile;
 mod net;
 mod order;
 mod refusals;
