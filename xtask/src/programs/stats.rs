@@ -36,6 +36,11 @@ impl Stats {
         self.sum("bytes_sent")
     }
 
+    /// Packets accepted.
+    pub fn packets_received(&self) -> u64 {
+        self.sum("packets_received")
+    }
+
     /// Payload bytes received.
     pub fn payload_received(&self) -> u64 {
         self.sum("bytes_received")
