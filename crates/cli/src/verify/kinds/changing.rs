@@ -128,6 +128,7 @@ pub fn watch(target: &mut Side) -> Result<(), Failure> {
     while_changing(target, &read, |target| {
         while !target.channel.has_message()? {
             std::thread::sleep(std::time::Duration::from_millis(1));
+            target.wait("waiting until the client has read")?;
         }
         Ok(())
     })
