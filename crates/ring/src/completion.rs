@@ -7,6 +7,11 @@
 //! replace a stronger one, IBTA 11.4.2.2) and falls to none when one side takes it, and with it the
 //! duty to signal. So one arming gives one signal, whoever gives it.
 //!
+//! A completion that is there when the client arms signals at once, which is kinder than the verbs ask for and
+//! spares programs the arm/poll race. But only one that no earlier signal was for: a program that takes an
+//! event, arms, and then polls (ibv_get_cq_event(3) has it in this order) would otherwise get a second event with
+//! nothing behind it. The word `told` is the producer index up to which the device has signalled.
+//!
 //! # Memory ordering
 //!
 //! * Completion words Relaxed, producer index **Release** / **Acquire**, consumer index likewise the
@@ -21,7 +26,7 @@
 
 use srdma_abi::{Completion, WcFlags};
 
-use crate::memory::{RingMemory, ARMED, CONSUMER, PRODUCER, UNIT_WORDS};
+use crate::memory::{RingMemory, ARMED, CONSUMER, PRODUCER, TOLD, UNIT_WORDS};
 use crate::sync::fence;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -129,7 +134,13 @@ impl CompletionProducer {
         let triggered = armed == ARMED_ANY || (armed == ARMED_SOLICITED && solicited);
         // If the exchange fails, the client disarmed it and signals, or is arming it higher right
         // now; then its fence comes after ours and it finds our completion itself.
-        triggered && self.memory.word(ARMED).compare_exchange(armed, ARMED_NONE, AcqRel, Relaxed).is_ok()
+        let taken =
+            triggered && self.memory.word(ARMED).compare_exchange(armed, ARMED_NONE, AcqRel, Relaxed).is_ok();
+        if taken {
+            // Before the signal itself, so that who was signalled knows what for.
+            self.memory.word(TOLD).store(self.produced, Release);
+        }
+        taken
     }
 
     /// Whether the client ever wrote an impossible consumer index; the ring counts as full since.
@@ -159,6 +170,8 @@ pub struct CompletionConsumer {
     consumed: u64,
     /// Producer index as last read and believed.
     produced: u64,
+    /// Completions before this one have been signalled, by either side.
+    told: u64,
     broken: bool,
 }
 
@@ -166,7 +179,7 @@ impl CompletionConsumer {
     /// The consumer of a ring that nothing has been consumed from.
     pub fn new(memory: RingMemory) -> CompletionConsumer {
         let capacity = u64::from(memory.layout().units());
-        CompletionConsumer { memory, capacity, consumed: 0, produced: 0, broken: false }
+        CompletionConsumer { memory, capacity, consumed: 0, produced: 0, told: 0, broken: false }
     }
 
     /// Takes up to `out.len()` completions, oldest first; returns how many.
@@ -184,8 +197,8 @@ impl CompletionConsumer {
 
     /// Asks for one signal at the next completion, or at the next that is solicited or an error.
     ///
-    /// Returns whether such a completion is already there and the *caller* must signal: the device
-    /// will not. Otherwise the device signals (or already has). An earlier request for any completion
+    /// Returns whether such a completion is already there, no signal was given for it, and the *caller* must
+    /// signal: the device will not. Otherwise the device signals (or already has). An earlier request for any completion
     /// is not weakened by a solicited-only one.
     #[must_use = "true is a duty to signal"]
     pub fn arm(&mut self, solicited_only: bool) -> bool {
@@ -193,12 +206,19 @@ impl CompletionConsumer {
         self.memory.word(ARMED).fetch_max(wanted, AcqRel);
         fence(SeqCst);
         self.refresh();
+        // A device that lies here can only make us signal too often or not at all: its own loss.
+        self.told = self.told.max(self.memory.word(TOLD).load(Acquire)).min(self.produced);
+        let news = self.told.max(self.consumed)..self.produced;
         let there = if solicited_only {
-            (self.consumed..self.produced).any(|index| is_solicited(&load(&self.memory, index)))
+            news.into_iter().any(|index| is_solicited(&load(&self.memory, index)))
         } else {
-            self.consumed < self.produced
+            !news.is_empty()
         };
-        there && self.memory.word(ARMED).swap(ARMED_NONE, AcqRel) != ARMED_NONE
+        let ours = there && self.memory.word(ARMED).swap(ARMED_NONE, AcqRel) != ARMED_NONE;
+        if ours {
+            self.told = self.produced;
+        }
+        ours
     }
 
     /// Drops what is pending for `qpn`, which the device no longer completes anything for: its number

@@ -26,7 +26,9 @@ pub(crate) const SPACING_WORDS: usize = if cfg!(loom) { 1 } else { 16 };
 pub(crate) const PRODUCER: usize = 0;
 pub(crate) const CONSUMER: usize = SPACING_WORDS;
 pub(crate) const ARMED: usize = 2 * SPACING_WORDS;
-const ENTRIES: usize = 3 * SPACING_WORDS;
+/// Shares a line with `ARMED`: both are touched only when a client sleeps.
+pub(crate) const TOLD: usize = if cfg!(loom) { ARMED + SPACING_WORDS } else { ARMED + 1 };
+const ENTRIES: usize = if cfg!(loom) { TOLD + SPACING_WORDS } else { 3 * SPACING_WORDS };
 
 /// Most units of a ring: 1 GiB of entries.
 pub const UNITS_LIMIT: u32 = 1 << 24;

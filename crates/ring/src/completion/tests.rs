@@ -116,6 +116,27 @@ fn a_completion_there_at_arming_signals_at_once_and_only_once() {
 }
 
 #[test]
+fn a_completion_that_was_signalled_does_not_signal_again_when_the_client_arms_before_it_polls() {
+    let (_, mut producer, mut consumer) = ring(8);
+    for round in 0..20 {
+        assert!(!consumer.arm(false), "nothing new in round {round}");
+        producer.push(&numbered(round)).unwrap();
+        assert!(producer.take_arm(false), "the event of round {round}");
+        // Event taken; armed first, polled then. The last completion is still there and was told of.
+        assert!(!consumer.arm(false), "no second event in round {round}");
+        assert_eq!(pop_all(&mut consumer).len(), 1);
+        // Another one that comes now is told of by the device, as it was armed.
+        producer.push(&numbered(round)).unwrap();
+        assert!(producer.take_arm(false));
+        // A third, unarmed, is found by the next arming although the second was told of.
+        producer.push(&numbered(round)).unwrap();
+        assert!(!producer.take_arm(false));
+        assert!(consumer.arm(false), "the third completion of round {round} was told of by nobody");
+        assert_eq!(pop_all(&mut consumer).len(), 2);
+    }
+}
+
+#[test]
 fn a_weaker_request_does_not_replace_a_stronger_one() {
     let (_, mut producer, mut consumer) = ring(8);
     assert!(!consumer.arm(false));
