@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use srdma_net::Segment;
 use srdma_ring::DoorbellPage;
 use srdma_rnic::world::PayloadRef;
-use srdma_rnic::{Nic, Received};
+use srdma_rnic::{Batch, Nic};
 use srdma_seams::event::DropCause;
 use srdma_seams::{Duration, Now, PathId, Qpn, Slot};
 use srdma_wire::{Echo, Packet, ParseError};
@@ -31,7 +31,7 @@ pub(crate) struct Worker {
     pub(crate) world: InProcess,
     pub(crate) counters: Counters,
     pub(crate) numbers: Option<Numbers>,
-    received: Vec<Received>,
+    received: Batch,
     /// More could be sent at once.
     pub(crate) more: bool,
     delayed_until: Option<Now>,
@@ -46,7 +46,7 @@ impl Worker {
             world: InProcess::new(),
             counters: Counters::default(),
             numbers: None,
-            received: Vec::new(),
+            received: Batch::new(),
             more: false,
             delayed_until: None,
             echo_second: 0,
@@ -131,16 +131,14 @@ impl Worker {
                 Ok((Packet::Echo(echo), _)) if !echo.reply => {
                     echoes.push((segment.from, answer(&echo, &segment)));
                 }
-                Ok((packet, header_bytes)) => self.received.push(Received {
-                    from: segment.from,
-                    packet,
-                    payload: PayloadRef {
+                Ok((packet, header_bytes)) => {
+                    let payload = PayloadRef {
                         buffer: segment.buffer,
                         offset: segment.offset + header_bytes as u32,
                         length: segment.length - header_bytes as u32,
-                    },
-                    ce: segment.ce,
-                }),
+                    };
+                    self.received.push(segment.from, &packet, payload, segment.ce);
+                }
                 Err(ParseError::HeaderCheck) => self.counters.drop_foreign(DropCause::HeaderCheck),
                 Err(_) => self.counters.drop_foreign(DropCause::Malformed),
             }

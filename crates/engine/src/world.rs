@@ -173,7 +173,7 @@ impl Link for InProcess {
                 };
                 self.slices.push(RawSlice { address, length: segment.length as usize });
             }
-            out.push(&packet.packet, &self.slices).map_err(|_| SendRefusal::TooBig)?;
+            out.push_data(&packet.header, &self.slices).map_err(|_| SendRefusal::TooBig)?;
         }
         let result = out.send().map_err(refusal);
         self.busy |= result == Err(SendRefusal::Busy);

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use srdma_seams::{FaultPlan, Now, PathId, Slot};
-use srdma_wire::{emit, Packet, HEADER_BYTES_MAX};
+use srdma_wire::{emit, Data, Packet, HEADER_BYTES_MAX};
 
 use crate::capture::Capture;
 use crate::counters::Counters;
@@ -429,6 +429,11 @@ impl Burst<'_> {
     /// straight from where it lies.
     pub fn push(&mut self, packet: &Packet, payload: &[RawSlice]) -> Result<(), PushError> {
         self.endpoint.outbox.push(packet, payload)
+    }
+
+    /// As [`Burst::push`], for a data packet: its header is a tenth of the largest.
+    pub fn push_data(&mut self, data: &Data, payload: &[RawSlice]) -> Result<(), PushError> {
+        self.endpoint.outbox.push_data(data, payload)
     }
 
     /// Adds a packet whose header is encoded already.

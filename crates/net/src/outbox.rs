@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use srdma_wire::{emit, Packet, DATA_HEADER_BYTES_MAX};
+use srdma_wire::{emit, emit_data, Data, Packet, DATA_HEADER_BYTES_MAX};
 
 use crate::counters::Counters;
 use crate::error::{PushError, SendError};
@@ -83,6 +83,16 @@ impl Outbox {
         }
         let room = &mut self.arena[self.arena_used..];
         let header_bytes = emit(packet, room).map_err(|_| PushError::Header)?;
+        self.append(header_bytes, payload)
+    }
+
+    /// As `push`, for a data packet.
+    pub(crate) fn push_data(&mut self, data: &Data, payload: &[RawSlice]) -> Result<(), PushError> {
+        if self.packets.len() == BURST_PACKETS_MAX {
+            return Err(PushError::Full);
+        }
+        let room = &mut self.arena[self.arena_used..];
+        let header_bytes = emit_data(data, room).map_err(|_| PushError::Header)?;
         self.append(header_bytes, payload)
     }
 

@@ -112,7 +112,7 @@ impl Qp {
                 op,
             };
             scratch.packets.push(Outgoing {
-                packet: srdma_wire::Packet::Data(data),
+                header: data,
                 segment_count: (scratch.segments.len() - begun) as u16,
                 payload_bytes: fragment.length,
             });

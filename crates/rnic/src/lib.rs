@@ -26,6 +26,7 @@ extern crate alloc;
 
 mod answers;
 mod authz;
+mod batch;
 mod cx;
 mod emit;
 mod flush;
@@ -41,13 +42,12 @@ mod rnr;
 mod scatter;
 pub mod world;
 
+pub use batch::Batch;
 pub use nic::Nic;
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 
 use srdma_transport::Config;
-use srdma_wire::Packet;
-use world::PayloadRef;
 
 /// How much reordering a program may see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,19 +74,6 @@ pub struct NicConfig {
     pub order: Order,
     /// Seed of spraying and other harmless chance.
     pub seed: u64,
-}
-
-/// A packet that arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct Received {
-    /// Where from.
-    pub from: SocketAddr,
-    /// Parsed header.
-    pub packet: Packet,
-    /// Its payload.
-    pub payload: PayloadRef,
-    /// Whether it carried a congestion mark.
-    pub ce: bool,
 }
 
 /// Why a control call was refused. The verbs door turns these into errno.

@@ -9,7 +9,7 @@ use srdma_abi::entry::EntryError;
 use srdma_abi::{AsyncEvent, Completion, RecvEntry, SendEntry};
 use srdma_memory::Segment;
 use srdma_seams::{Cqn, PathId, Qpn};
-use srdma_wire::Packet;
+use srdma_wire::{Data, Packet};
 
 /// What lies next in a work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ pub struct Burst<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
     /// Header.
-    pub packet: Packet,
+    pub header: Data,
     /// How many of the burst's segments are its payload.
     pub segment_count: u16,
     /// Payload bytes in all.

@@ -13,7 +13,7 @@ use srdma_memory::{Rights, Segment};
 use srdma_rnic::world::{
     AtomicOp, Burst, Copy, CopyFault, CqFull, HoldSlot, Link, Mover, PayloadRef, Queues, SendRefusal, Taken,
 };
-use srdma_rnic::{Nic, NicConfig, Order, Received};
+use srdma_rnic::{Batch, Nic, NicConfig, Order};
 use srdma_seams::{ConnectionId, Cqn, Now, PathId, Qpn};
 use srdma_transport::Config;
 use srdma_wire::Packet;
@@ -88,7 +88,8 @@ impl Mover for World {
 impl Link for World {
     fn send_burst(&mut self, burst: &Burst<'_>) -> Result<(), SendRefusal> {
         let all = burst.packets.iter();
-        self.out.extend(all.map(|outgoing| (burst.path, outgoing.packet, outgoing.payload_bytes)));
+        self.out
+            .extend(all.map(|outgoing| (burst.path, Packet::Data(outgoing.header), outgoing.payload_bytes)));
         Ok(())
     }
     fn send_control(
@@ -110,7 +111,7 @@ struct End {
     nic: Nic,
     world: World,
     address: IpAddr,
-    batch: Vec<Received>,
+    batch: Batch,
 }
 
 const QPN: Qpn = Qpn(5);
@@ -126,7 +127,7 @@ fn end(host: u8) -> End {
     });
     let world =
         World { entry: SendEntry::default(), to_post: 0, completions: 0, out: Vec::with_capacity(1 << 14) };
-    End { nic, world, address, batch: Vec::with_capacity(1 << 14) }
+    End { nic, world, address, batch: Batch::new() }
 }
 
 fn connect(end: &mut End, peer: u8) {
@@ -181,7 +182,7 @@ fn run(ends: &mut [End; 2], now: &mut Now, rounds: usize) -> u64 {
             for (path, packet, bytes) in from.world.out.drain(..) {
                 let payload = PayloadRef { buffer: 0, offset: 0, length: bytes };
                 let from = SocketAddr::new(from.address, 49152 + path.0);
-                to.batch.push(Received { from, packet, payload, ce: false });
+                to.batch.push(from, &packet, payload, false);
                 packets += 1;
             }
             to.nic.receive(*now, &to.batch, &mut to.world, &mut ());

@@ -18,7 +18,7 @@ pub use data::{data_header_bytes, DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX};
 pub use error::{EmitError, ParseError};
 pub use handshake::{ECHO_BYTES, HELLO_BYTES};
 
-use crate::packet::Packet;
+use crate::packet::{Data, Packet};
 use prefix::PREFIX_BYTES;
 
 /// Longest header of any packet, a full ACK; the padding of HELLO and ECHO is not counted.
@@ -67,6 +67,12 @@ pub fn emit(packet: &Packet, out: &mut [u8]) -> Result<usize, EmitError> {
         Packet::Hello(hello) => handshake::emit_hello(hello, out),
         Packet::Echo(echo) => handshake::emit_echo(echo, out),
     }
+}
+
+/// As [`emit`], for the packets that there are most of.
+#[inline]
+pub fn emit_data(data: &Data, out: &mut [u8]) -> Result<usize, EmitError> {
+    data::emit(data, out)
 }
 
 /// Whether the header check of `header` (a whole header, no payload or padding) matches.

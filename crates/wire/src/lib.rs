@@ -16,7 +16,7 @@ pub mod crc;
 pub mod packet;
 
 pub use codec::{
-    data_header_bytes, emit, parse, verify_header, EmitError, ParseError, DATA_HEADER_BYTES,
+    data_header_bytes, emit, emit_data, parse, verify_header, EmitError, ParseError, DATA_HEADER_BYTES,
     DATA_HEADER_BYTES_MAX, ECHO_BYTES, HEADER_BYTES_MAX, HELLO_BYTES,
 };
 pub use crc::crc32c;

@@ -12,13 +12,13 @@ use srdma_abi::{AsyncKind, Cause, QpState};
 use srdma_memory::Table;
 use srdma_seams::event::DropCause;
 use srdma_seams::{Cqn, Event, Now, Observer, Qpn};
-use srdma_wire::Packet;
 
+use crate::batch::Batch;
 use crate::cx::{Cx, Shared};
 use crate::place::{Placement, Side};
 use crate::qp::{Outcome, Qp};
 use crate::world::World;
-use crate::{NicConfig, Received};
+use crate::NicConfig;
 use objects::{Pds, Qps};
 
 /// A device: all its queue pairs, regions and completion queues.
@@ -81,15 +81,15 @@ impl Nic {
     ///
     /// Copies of the whole batch are collected and done together; nothing that depends on them is
     /// told to anybody before.
-    pub fn receive(&mut self, now: Now, batch: &[Received], world: &mut impl World, obs: &mut impl Observer) {
-        for received in batch {
-            let Some(qpn) = destination(&received.packet) else { continue };
+    pub fn receive(&mut self, now: Now, batch: &Batch, world: &mut impl World, obs: &mut impl Observer) {
+        for arrived in batch.iter() {
+            let Some(qpn) = arrived.destination() else { continue };
             let Some(position) = self.qps.position(qpn) else {
                 obs.event(now, Event::Dropped { qpn: Some(qpn), cause: DropCause::UnknownQp });
                 continue;
             };
             let Some(qp) = self.qps.at(position) else { continue };
-            qp.on_packet(&mut Cx { now, world, obs, shared: &mut self.shared }, received);
+            qp.on_packet(&mut Cx { now, world, obs, shared: &mut self.shared }, &arrived);
             if !core::mem::replace(&mut qp.is_touched, true) {
                 self.touched.push(position);
             }
@@ -213,17 +213,5 @@ impl Nic {
                 qp.fail(cx, Cause::CqOverrun, None);
             }
         }
-    }
-}
-
-/// Queue pair that a packet is for; `None` for packets that need none.
-fn destination(packet: &Packet) -> Option<Qpn> {
-    match packet {
-        Packet::Hello(hello) => Some(hello.dest_qpn),
-        Packet::Data(data) => Some(data.dest_qpn),
-        Packet::Ack(ack) => Some(ack.dest_qpn),
-        Packet::Nak(nak) => Some(nak.dest_qpn),
-        Packet::Close(close) => Some(close.dest_qpn),
-        Packet::Echo(_) => None,
     }
 }

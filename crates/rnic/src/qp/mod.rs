@@ -16,12 +16,12 @@ use srdma_seams::{ConnectionId, Duration, Event, Now, Observer, PathId, Qpn};
 use srdma_transport::{Arrival, Connection, Failure, HelloOutcome};
 use srdma_wire::{Ack, Data, Hello, Nak, NakCode, Packet, Space};
 
+use crate::batch::{Arrived, Says};
 use crate::cx::Cx;
 use crate::nic::timers::Sleeper;
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::world::{PayloadRef, SendRefusal, World};
-use crate::Received;
 
 /// After the peer says that it is gone, acknowledgements on slower paths may still come.
 const CLOSE_GRACE: Duration = Duration::from_millis(20);
@@ -144,14 +144,14 @@ impl Qp {
     // --- packets in ---------------------------------------------------------------------------
 
     /// A packet for this queue pair came.
-    pub fn on_packet<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, received: &Received) {
-        let connection = match &received.packet {
-            Packet::Hello(hello) => return self.on_hello(cx, hello, received.from),
-            Packet::Data(data) => data.connection,
-            Packet::Ack(ack) => ack.connection,
-            Packet::Nak(nak) => nak.connection,
-            Packet::Close(close) => close.connection,
-            Packet::Echo(_) => return,
+    pub fn on_packet<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, arrived: &Arrived<'_>) {
+        let connection = match arrived.says {
+            Says::Data(data) => data.connection,
+            Says::Other(Packet::Hello(hello)) => return self.on_hello(cx, hello, arrived.from),
+            Says::Other(Packet::Ack(ack)) => ack.connection,
+            Says::Other(Packet::Nak(nak)) => nak.connection,
+            Says::Other(Packet::Close(close)) => close.connection,
+            Says::Other(Packet::Data(_) | Packet::Echo(_)) => return,
         };
         if !self.is_running() && self.attributes.state != QpState::Err {
             return cx.dropped(self.qpn, DropCause::QpState);
@@ -159,15 +159,15 @@ impl Qp {
         if connection != self.connection {
             return cx.dropped(self.qpn, DropCause::ForeignConnection);
         }
-        if self.peer.is_none_or(|peer| peer.ip() != received.from.ip()) {
+        if self.peer.is_none_or(|peer| peer.ip() != arrived.from.ip()) {
             return cx.dropped(self.qpn, DropCause::ForeignAddress);
         }
-        match &received.packet {
-            Packet::Data(data) => self.on_data(cx, data, received.payload, received.ce),
-            Packet::Ack(ack) => self.on_ack(cx, ack),
-            Packet::Nak(nak) => self.on_nak(cx, nak),
-            Packet::Close(_) => self.on_close(cx),
-            Packet::Hello(_) | Packet::Echo(_) => {}
+        match arrived.says {
+            Says::Data(data) => self.on_data(cx, data, arrived.payload, arrived.ce),
+            Says::Other(Packet::Ack(ack)) => self.on_ack(cx, ack),
+            Says::Other(Packet::Nak(nak)) => self.on_nak(cx, nak),
+            Says::Other(Packet::Close(_)) => self.on_close(cx),
+            Says::Other(Packet::Hello(_) | Packet::Data(_) | Packet::Echo(_)) => {}
         }
     }
 

@@ -318,7 +318,12 @@ impl Link for World {
                 payload.extend(self.gather(segment).ok_or(SendRefusal::Fault { packet })?);
             }
             assert_eq!(payload.len(), outgoing.payload_bytes as usize);
-            packets.push(Sent { peer: burst.peer, path: burst.path, packet: outgoing.packet, payload });
+            packets.push(Sent {
+                peer: burst.peer,
+                path: burst.path,
+                packet: Packet::Data(outgoing.header),
+                payload,
+            });
         }
         assert!(segments.next().is_none(), "segments that belong to no packet");
         self.outbox.extend(packets);

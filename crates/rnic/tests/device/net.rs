@@ -9,7 +9,7 @@ use srdma_abi::{
 };
 use srdma_memory::Rights;
 use srdma_rnic::world::PayloadRef;
-use srdma_rnic::{Nic, NicConfig, Order, Received};
+use srdma_rnic::{Batch, Nic, NicConfig, Order};
 use srdma_seams::event::DropCause;
 use srdma_seams::{ConnectionId, Cqn, Duration, Event, MrKey, Now, Observer, PdId, Qpn, Rng};
 use srdma_transport::Config;
@@ -449,7 +449,7 @@ impl Net {
     }
 
     fn arrivals(&mut self) {
-        let mut batches: Vec<(Vec<Received>, Vec<Vec<u8>>)> =
+        let mut batches: Vec<(Batch, Vec<Vec<u8>>)> =
             (0..self.hosts.len()).map(|_| Default::default()).collect();
         while let Some(&Reverse((at, _, place))) = self.flying.peek() {
             if at > self.now.0 {
@@ -465,7 +465,7 @@ impl Net {
             let length = flying.sent.payload.len() as u32;
             let payload = PayloadRef { buffer: buffers.len() as u32, offset: 7, length };
             buffers.push(bytes);
-            batch.push(Received { from: flying.from, packet: flying.sent.packet, payload, ce: false });
+            batch.push(flying.from, &flying.sent.packet, payload, false);
         }
         for (host, (batch, buffers)) in self.hosts.iter_mut().zip(batches) {
             if !batch.is_empty() {

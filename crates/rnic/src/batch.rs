@@ -1,0 +1,110 @@
+//! Packets that arrived together, as small as they can be kept.
+//!
+//! Nearly all of them are data, whose header is a tenth of the largest packet's (an ACK with all its blocks
+//! and unit reports). So data headers lie one after the other, and the few others apart.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use srdma_seams::Qpn;
+use srdma_wire::{Data, Packet};
+
+use crate::world::PayloadRef;
+
+/// Header of an arrived packet.
+#[derive(Clone, Copy, Debug)]
+enum Header {
+    Data(Data),
+    /// Position in `Batch::others`.
+    Other(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Received {
+    from: SocketAddr,
+    header: Header,
+    payload: PayloadRef,
+    ce: bool,
+}
+
+/// Packets in order of arrival, for [`Nic::receive`](crate::Nic::receive). Reused, it allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    received: Vec<Received>,
+    others: Vec<Packet>,
+}
+
+/// What an arrived packet says, by reference.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Says<'a> {
+    Data(&'a Data),
+    Other(&'a Packet),
+}
+
+/// An arrived packet, by reference.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived<'a> {
+    pub from: SocketAddr,
+    pub says: Says<'a>,
+    pub payload: PayloadRef,
+    pub ce: bool,
+}
+
+impl Batch {
+    /// Nothing has arrived.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Forgets all packets, keeps the memory.
+    pub fn clear(&mut self) {
+        self.received.clear();
+        self.others.clear();
+    }
+
+    /// Packets.
+    pub fn len(&self) -> usize {
+        self.received.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.received.is_empty()
+    }
+
+    /// Appends a packet from `from`; `ce` says that it carried a congestion mark.
+    pub fn push(&mut self, from: SocketAddr, packet: &Packet, payload: PayloadRef, ce: bool) {
+        let header = match packet {
+            Packet::Data(data) => Header::Data(*data),
+            other => {
+                self.others.push(*other);
+                Header::Other(self.others.len() as u32 - 1)
+            }
+        };
+        self.received.push(Received { from, header, payload, ce });
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Arrived<'_>> {
+        self.received.iter().filter_map(|received| {
+            let says = match &received.header {
+                Header::Data(data) => Says::Data(data),
+                Header::Other(position) => Says::Other(self.others.get(*position as usize)?),
+            };
+            Some(Arrived { from: received.from, says, payload: received.payload, ce: received.ce })
+        })
+    }
+}
+
+impl Arrived<'_> {
+    /// The queue pair it is for.
+    pub fn destination(&self) -> Option<Qpn> {
+        match self.says {
+            Says::Data(data) => Some(data.dest_qpn),
+            Says::Other(Packet::Hello(hello)) => Some(hello.dest_qpn),
+            Says::Other(Packet::Ack(ack)) => Some(ack.dest_qpn),
+            Says::Other(Packet::Nak(nak)) => Some(nak.dest_qpn),
+            Says::Other(Packet::Close(close)) => Some(close.dest_qpn),
+            Says::Other(Packet::Data(_) | Packet::Echo(_)) => None,
+        }
+    }
+}
