@@ -114,8 +114,8 @@ fn an_idle_process_wakes_for_nothing() {
         let lonely = End::new(hosts[0], Shape::default());
         lonely.connect(Name { address: hosts[1].address, qpn: 0x20_0000 }, &attributes());
 
-        // Whatever follows the last traffic is over.
-        std::thread::sleep(std::time::Duration::from_secs(4));
+        // Whatever follows the last traffic is over; a refusal is repeated for five seconds.
+        std::thread::sleep(std::time::Duration::from_secs(7));
         let (switches, ticks) = activity();
         std::thread::sleep(std::time::Duration::from_secs(1));
         let (switches_after, ticks_after) = activity();
