@@ -105,6 +105,7 @@ fn refuse(left: &'static Host, right: &'static Host, opcode: Opcode, fault: Faul
     };
     pair.b.post_recv(50, &[]);
     pair.b.post_recv(51, &[]);
+    pair.a.post_recv(60, &[]);
     pair.a.post(entry(Opcode::Send, 1, &[]));
     pair.a.post(to_remote(entry(opcode, 2, &[sge(&here, 0, length, lkey)]), address, rkey));
     pair.a.post(to_remote(entry(Opcode::Write, 3, &[sge(&here, 0, 8, lkey)]), base, good));
@@ -112,6 +113,7 @@ fn refuse(left: &'static Host, right: &'static Host, opcode: Opcode, fault: Faul
     let expected = [done(1), failed(2, cause), failed(3, Cause::Flushed)];
     assert_eq!(outcomes(&pair.a.sent(3)), expected, "{name}");
     assert_eq!(outcomes(&pair.b.received(2)), [done(50), failed(51, Cause::Flushed)], "{name}");
+    assert_eq!(outcomes(&pair.a.received(1)), [failed(60, Cause::Flushed)], "{name}");
     assert_eq!((pair.a.state(), pair.b.state()), (QpState::Err, QpState::Err), "{name}");
     assert_eq!(right.await_event(), event(AsyncKind::QpAccessErr, pair.b.qp.number()), "{name}");
     assert_eq!(left.event(), None, "{name}");
