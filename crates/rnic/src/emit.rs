@@ -134,7 +134,8 @@ impl Qp {
         self.request_payload(&cx.shared.memory, wqe, range, &mut cx.shared.scratch.segments)
             .map_err(|cause| Unfit::Request(number, cause))?;
         let solicited = wqe.opcode.consumes_receive() && wqe.flags.contains(srdma_abi::SendFlags::SOLICITED);
-        Ok((wqe.op(fragment.offset), solicited))
+        let landed = self.conn.as_ref().map_or(0, |conn| conn.landed(Space::Request) as u32);
+        Ok((wqe.op(fragment.offset, landed), solicited))
     }
 
     fn build_answer<W: World, O: Observer>(

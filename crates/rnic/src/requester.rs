@@ -232,15 +232,15 @@ impl Wqe {
         self.flags.contains(SendFlags::INLINE)
     }
 
-    /// Header of the packet at `offset`.
-    pub fn op(&self, offset: u32) -> Op {
+    /// Header of the packet at `offset`; `landed` is what has landed of the peer's requests.
+    pub fn op(&self, offset: u32, landed: u32) -> Op {
         let address = self.remote_address.wrapping_add(u64::from(offset));
         let (rkey, receive, imm) = (self.rkey, self.receive, self.imm);
         match self.opcode {
             Opcode::Write => Op::Write { address, rkey },
-            Opcode::WriteImm => Op::WriteImm { address, rkey, imm, receive },
-            Opcode::Send => Op::Send { receive, imm: None },
-            Opcode::SendImm => Op::Send { receive, imm: Some(imm) },
+            Opcode::WriteImm => Op::WriteImm { address, rkey, imm, receive, landed },
+            Opcode::Send => Op::Send { receive, imm: None, landed },
+            Opcode::SendImm => Op::Send { receive, imm: Some(imm), landed },
             Opcode::Read => Op::ReadRequest { address, rkey, length: self.length },
             Opcode::CompareSwap => {
                 Op::CompareSwap { address, rkey, compare: self.compare_add, swap: self.swap }

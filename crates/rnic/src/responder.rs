@@ -186,10 +186,10 @@ impl Qp {
         let start = |address: u64| address.wrapping_sub(u64::from(data.message.offset));
         match data.op {
             Op::Write { address, rkey } => Kind::Write { address: start(address), rkey, imm: None },
-            Op::WriteImm { address, rkey, imm, receive } => {
+            Op::WriteImm { address, rkey, imm, receive, .. } => {
                 Kind::Write { address: start(address), rkey, imm: Some((imm, receive_number(receive))) }
             }
-            Op::Send { receive, imm } => Kind::Send { receive: receive_number(receive), imm },
+            Op::Send { receive, imm, .. } => Kind::Send { receive: receive_number(receive), imm },
             Op::CompareSwap { address, rkey, compare, swap } => {
                 Kind::Atomic { address, rkey, op: AtomicOp::CompareSwap { compare, swap } }
             }

@@ -161,6 +161,28 @@ impl Connection {
         Ok(())
     }
 
+    /// A packet of the peer's own messages said what has landed of our requests (low 32 bits): news that its
+    /// ACK may not have brought yet. Only from a packet that is [`Arrival::New`].
+    pub fn on_landed(&mut self, now: Now, landed: u32, obs: &mut impl Observer) -> Result<(), BogusAck> {
+        let Some(cumulative) = self.sender.spaces[Space::Request as usize].end_of_landed(landed)? else {
+            return Ok(());
+        };
+        let ack = Ack {
+            dest_qpn: self.identity.local_qpn,
+            connection: self.identity.connection,
+            path: PathId(0),
+            space: Space::Request,
+            cumulative: cumulative as u32,
+            landed,
+            free_bytes: self.sender.peer_free_bytes(),
+            block_count: 0,
+            blocks: [AckBlock::default(); ACK_BLOCKS_MAX],
+            unit_count: 0,
+            units: [AckUnit::default(); ACK_UNITS_MAX],
+        };
+        self.on_ack(now, &ack, obs)
+    }
+
     /// Message number (64-bit) before which the peer says that every message of `space` has landed.
     pub fn peer_landed(&self, space: Space) -> u64 {
         self.sender.spaces[space as usize].peer_landed()
@@ -216,6 +238,11 @@ impl Connection {
     /// The responder says: every message of `space` before `msn` (64-bit) has landed.
     pub fn set_landed(&mut self, space: Space, msn: u64) {
         self.receivers[space as usize].set_landed(msn);
+    }
+
+    /// What the responder last said with [`Connection::set_landed`].
+    pub fn landed(&self, space: Space) -> u64 {
+        self.receivers[space as usize].landed()
     }
 
     /// The next ACK to send, if one is due now. Called after each batch of arrivals and on time-outs,

@@ -147,6 +147,11 @@ impl Receiver {
         }
     }
 
+    /// Every message before this one has landed.
+    pub(crate) fn landed(&self) -> u64 {
+        self.landed
+    }
+
     /// Every packet before this one was received.
     pub(crate) fn base(&self) -> u64 {
         self.base

@@ -319,6 +319,11 @@ impl Sender {
         Ok(())
     }
 
+    /// Free bytes of the peer's socket, as it last said.
+    pub(crate) fn peer_free_bytes(&self) -> u32 {
+        self.peer_free_bytes
+    }
+
     /// Something was answered: whatever waited for an answer starts anew.
     pub(crate) fn progress(&mut self, now: Now, config: &Config) {
         self.progress_at = now;

@@ -331,6 +331,27 @@ impl SendSpace {
         Ok(())
     }
 
+    /// Packet number after the last packet of the messages before `landed` (low 32 bits); `None` if that is no
+    /// news.
+    pub(crate) fn end_of_landed(&self, landed: u32) -> Result<Option<u64>, BogusAck> {
+        let landed = ids::extend(self.peer_landed, landed);
+        if landed <= self.first_msn {
+            return Ok(None);
+        }
+        let last = usize::try_from(landed - self.first_msn - 1).ok().and_then(|i| self.messages.get(i));
+        match last {
+            Some(last) if self.payload_bytes.is_some() => {
+                let end = last.first + u64::from(last.packets);
+                if end <= self.next {
+                    Ok(Some(end.max(self.base)))
+                } else {
+                    Err(BogusAck)
+                }
+            }
+            _ => Err(BogusAck),
+        }
+    }
+
     /// Takes over what `ack` (already checked) says about packets and messages. A transmission
     /// that left after `sent_before` cannot be the one that was acknowledged.
     pub(crate) fn acknowledge(

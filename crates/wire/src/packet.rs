@@ -150,6 +150,9 @@ pub enum Op {
         imm: u32,
         /// Which receive, counted from 0 for each connection.
         receive: u32,
+        /// As [`Ack::landed`] of the request space, so that a message that a program sends because one of the
+        /// receiver's came never overtakes the news that it came. Low 32 bits.
+        landed: u32,
     },
     /// Place the payload in receive number `receive`.
     Send {
@@ -157,6 +160,8 @@ pub enum Op {
         receive: u32,
         /// Immediate, if the operation has one.
         imm: Option<u32>,
+        /// As in `WriteImm`.
+        landed: u32,
     },
     /// Send back `length` bytes at `address`.
     ReadRequest {
@@ -202,6 +207,14 @@ pub enum Op {
 }
 
 impl Op {
+    /// What the sender says has landed of the receiver's requests, if the operation says.
+    pub const fn landed(&self) -> Option<u32> {
+        match *self {
+            Op::Send { landed, .. } | Op::WriteImm { landed, .. } => Some(landed),
+            _ => None,
+        }
+    }
+
     /// The numbering that packets of this operation belong to.
     pub const fn space(&self) -> Space {
         match self {

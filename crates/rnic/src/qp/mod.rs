@@ -213,6 +213,11 @@ impl Qp {
             Arrival::Stale => return cx.dropped(self.qpn, DropCause::Stale),
             Arrival::Beyond => return cx.dropped(self.qpn, DropCause::BeyondWindow),
         };
+        if let Some(landed) = data.op.landed() {
+            if conn.on_landed(cx.now, landed, cx.obs).is_err() {
+                cx.dropped(self.qpn, DropCause::BogusAck);
+            }
+        }
         self.notice_established(cx);
         let accepted = match space {
             Space::Request => self.on_request(cx, data, payload, (seq, msn)),
@@ -273,6 +278,10 @@ impl Qp {
 
     /// Draws all consequences of what came in. Copies of the batch have been done.
     pub fn settle<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
+        // Requests first: what the peer's program sends in answer to one must not be heard of before it.
+        if self.is_running() {
+            self.complete_requests(cx);
+        }
         if self.is_running() {
             self.deliver(cx);
         }

@@ -624,7 +624,7 @@ fn a_peer_that_counts_receives_wrongly_is_refused_and_completes_none() {
     net.run_for(SECOND);
     let record = net.record.take().unwrap();
     let (_, genuine) = record.iter().find(|(_, sent)| is_send(sent)).unwrap();
-    let skipping = forge(genuine, |data| data.op = Op::Send { receive: 3, imm: None });
+    let skipping = forge(genuine, |data| data.op = Op::Send { receive: 3, imm: None, landed: 0 });
     net.fly(0, skipping, 0);
     net.run_for(SECOND);
     let got = codes(&net.poll(b, b.recv_cq));

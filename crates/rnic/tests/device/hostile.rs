@@ -37,8 +37,8 @@ fn any_op(rng: &mut Rng, key: u32) -> Op {
     let request = any_u32(rng, 3);
     match rng.below(9) {
         0 | 1 => Op::Write { address, rkey },
-        2 => Op::WriteImm { address, rkey, imm: 1, receive },
-        3 => Op::Send { receive, imm: None },
+        2 => Op::WriteImm { address, rkey, imm: 1, receive, landed: rng.next_u32() },
+        3 => Op::Send { receive, imm: None, landed: rng.next_u32() },
         4 => Op::ReadRequest { address, rkey, length: any_u32(rng, 1000) },
         5 => Op::CompareSwap { address, rkey, compare: 0, swap: 1 },
         6 => Op::FetchAdd { address: address & !7, rkey, add: 1 },

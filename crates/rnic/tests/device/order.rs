@@ -490,3 +490,41 @@ fn a_stale_key_meets_no_new_region() {
         [0, srdma_abi::Cause::RemoteKey as u32]
     );
 }
+
+/// perftest's latency tests with events read one event for their own message and one for the answer, in that
+/// order, from one channel: the ACK may take a slower path than the answer, or be lost.
+#[test]
+fn an_answer_is_never_heard_of_before_the_message_that_it_answers() {
+    for with_imm in [false, true] {
+        let (mut net, a, b) = Net::connected(31, Options::default());
+        let keys = [net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL)];
+        net.run_for(SECOND);
+        // Every acknowledgement from the answering side is lost.
+        net.filter = Some(Box::new(|_, host, sent| match sent.packet {
+            Packet::Ack(_) if host == 1 => Verdict::Drop,
+            _ => Verdict::Pass,
+        }));
+        for round in 0..20 {
+            net.post_recv(a, 100 + round, &[sge(0, 64, keys[0])]);
+            net.post_recv(b, 200 + round, &[sge(0, 64, keys[1])]);
+            net.post(a, entry(Opcode::Send, round, &[sge(0, 8, keys[0])]));
+            let mut polled = vec![];
+            assert!(net.run_until(SECOND, |net| {
+                polled = net.poll(b, b.recv_cq);
+                !polled.is_empty()
+            }));
+            assert_eq!(ok(&polled), [200 + round]);
+            let answer = match with_imm {
+                true => to_remote(entry(Opcode::WriteImm, round, &[sge(0, 8, keys[1])]), 0, keys[0]),
+                false => entry(Opcode::Send, round, &[sge(0, 8, keys[1])]),
+            };
+            net.post(b, answer);
+            assert!(net.run_until(SECOND, |net| {
+                polled = net.poll(a, a.recv_cq);
+                !polled.is_empty()
+            }));
+            assert_eq!(ok(&polled), [100 + round]);
+            assert_eq!(ok(&net.poll(a, a.send_cq)), [round], "the message's own completion comes first");
+        }
+    }
+}

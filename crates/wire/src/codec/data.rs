@@ -144,15 +144,14 @@ fn read_op(r: &mut Reader<'_>, code: u8, word: u32) -> Result<Op, ParseError> {
         }
         opcode::WRITE_IMM => {
             let (address, rkey) = (r.u64()?, r.u32()?);
-            let op = Op::WriteImm { address, rkey, imm: u32::from_le_bytes(r.take()?), receive: r.u32()? };
-            r.skip::<4>()?;
-            op
+            let imm = u32::from_le_bytes(r.take()?);
+            Op::WriteImm { address, rkey, imm, receive: r.u32()?, landed: r.u32()? }
         }
         opcode::SEND | opcode::SEND_IMM => {
             let receive = r.u32()?;
             let imm = u32::from_le_bytes(r.take()?);
-            r.skip::<16>()?;
-            Op::Send { receive, imm: (code == opcode::SEND_IMM).then_some(imm) }
+            r.skip::<12>()?;
+            Op::Send { receive, imm: (code == opcode::SEND_IMM).then_some(imm), landed: r.u32()? }
         }
         opcode::READ_REQUEST => {
             let op = Op::ReadRequest { address: r.u64()?, rkey: r.u32()?, length: r.u32()? };
@@ -246,17 +245,18 @@ fn write_op(w: &mut Writer<'_>, op: &Op) -> Result<(), EmitError> {
             w.u32(rkey)?;
             w.zeros::<12>()
         }
-        Op::WriteImm { address, rkey, imm, receive } => {
+        Op::WriteImm { address, rkey, imm, receive, landed } => {
             w.u64(address)?;
             w.u32(rkey)?;
             w.put(imm.to_le_bytes())?;
             w.u32(receive)?;
-            w.zeros::<4>()
+            w.u32(landed)
         }
-        Op::Send { receive, imm } => {
+        Op::Send { receive, imm, landed } => {
             w.u32(receive)?;
             w.put(imm.unwrap_or(0).to_le_bytes())?;
-            w.zeros::<16>()
+            w.zeros::<12>()?;
+            w.u32(landed)
         }
         Op::ReadRequest { address, rkey, length } => {
             w.u64(address)?;

@@ -46,9 +46,15 @@ fn op(kind: u64, rng: &mut Rng) -> Op {
     let (address, rkey) = (rng.next_u64(), rng.next_u32());
     match kind {
         0 => Op::Write { address, rkey },
-        1 => Op::WriteImm { address, rkey, imm: rng.next_u32(), receive: rng.next_u32() },
-        2 => Op::Send { receive: rng.next_u32(), imm: None },
-        3 => Op::Send { receive: rng.next_u32(), imm: Some(rng.next_u32()) },
+        1 => Op::WriteImm {
+            address,
+            rkey,
+            imm: rng.next_u32(),
+            receive: rng.next_u32(),
+            landed: rng.next_u32(),
+        },
+        2 => Op::Send { receive: rng.next_u32(), imm: None, landed: rng.next_u32() },
+        3 => Op::Send { receive: rng.next_u32(), imm: Some(rng.next_u32()), landed: rng.next_u32() },
         4 => Op::ReadRequest { address, rkey, length: rng.next_u32() },
         5 => Op::ReadResponse { request: rng.next_u32() },
         6 => Op::CompareSwap { address, rkey, compare: rng.next_u64(), swap: rng.next_u64() },
@@ -194,9 +200,9 @@ pub fn ops() -> [(&'static str, Op); 9] {
     let imm = u32::from_le_bytes([1, 2, 3, 4]);
     [
         ("write", Op::Write { address, rkey }),
-        ("write_imm", Op::WriteImm { address, rkey, imm, receive }),
-        ("send", Op::Send { receive, imm: None }),
-        ("send_imm", Op::Send { receive, imm: Some(imm) }),
+        ("write_imm", Op::WriteImm { address, rkey, imm, receive, landed: u32::MAX }),
+        ("send", Op::Send { receive, imm: None, landed: 0 }),
+        ("send_imm", Op::Send { receive, imm: Some(imm), landed: 7 }),
         ("read_request", Op::ReadRequest { address, rkey, length: 0x0010_0000 }),
         ("read_response", Op::ReadResponse { request }),
         ("compare_swap", Op::CompareSwap { address, rkey, compare: 0x1112_1314_1516_1718, swap: 7 }),
