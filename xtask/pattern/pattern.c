@@ -3,7 +3,7 @@
  * One side serves, the other names it:   pattern [--port P]
  *                                        pattern [--port P] [--seconds S] [--seed N] [--plant] [--idle S] HOST
  * With --idle S both sides rest for S seconds after the first round and must not use the processor meanwhile.
- * With --plant the client sends one wrong bit in its third round, which the server must notice.
+ * With --plant the client sends one wrong bit in its third round or soon after, which the server must notice.
  *
  * Both sides draw the same operations from the same seed. In each round the client
  *   - WRITEs to random, overlapping ranges of the server's memory, then writes a flag,
@@ -199,7 +199,8 @@ static void write_randomly(int is_client)
 		uint32_t first = below(length + 1), second = below(length - first + 1);
 		fill(source, length);
 		memcpy(model + offset, source, length);
-		if (plant && round_number == 3 && length)
+		/* In the last WRITE of a round: no later one may cover it. */
+		if (plant && round_number >= 3 && i + 1 == count && length)
 			source[length - 1] ^= 1, plant = 0;
 		if (is_client) {
 			struct ibv_sge sges[3] = {piece(source, first), piece(source + first, second),
