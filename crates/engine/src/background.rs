@@ -14,6 +14,8 @@ use srdma_seams::{Duration, Now};
 use crate::clock;
 use crate::device::Shared;
 
+/// How long a caller that was woken by the same packet gets to take it.
+const STEP_BACK: Duration = Duration::from_micros(50);
 /// The shortest turn that the scheduler grants (100 µs).
 const TURN: Duration = Duration::from_micros(100);
 /// How long to stay off the socket while callers poll.
@@ -128,6 +130,13 @@ fn listen(shared: &Arc<Shared>, habits: &mut Habits) {
     let had_packets = shared.pillow.sleep(socket, deadline, clock::now());
     shared.pillow.get_up();
     if shared.gone.load(Ordering::Acquire) {
+        return;
+    }
+    if had_packets && shared.callers_waiting.load(Ordering::Relaxed) > 0 {
+        // Woken together with a caller that waits for just this. If it has not taken the packets in a moment, we do.
+        habits.listened(false, true);
+        let now = clock::now();
+        shared.pillow.sleep(None, Some(now + STEP_BACK), now);
         return;
     }
     let useful = shared.progress_if_free();

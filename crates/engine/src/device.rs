@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use srdma_abi::{AsyncEvent, AsyncKind, PortInfo, QpAttributes, QpInit, QpMask, QpState};
@@ -128,6 +128,9 @@ pub(crate) struct Shared {
     pub(crate) patience: Patience,
     /// The slot socket, once there is one; -1 before.
     socket: AtomicI32,
+    /// Callers that wait at the socket: what comes is theirs, or they would sleep on while another thread
+    /// completes what they wait for.
+    pub(crate) callers_waiting: AtomicU32,
     pub(crate) gone: AtomicBool,
     /// Some queue pair has been in the error state: receives posted now may have to be flushed.
     flushing: AtomicBool,
@@ -183,8 +186,10 @@ impl Shared {
         let mut socket =
             libc::pollfd { fd: self.socket.load(Ordering::Relaxed), events: libc::POLLIN, revents: 0 };
         let span = libc::timespec { tv_sec: 0, tv_nsec: POLL_WAIT_NS };
+        self.callers_waiting.fetch_add(1, Ordering::Relaxed);
         // SAFETY: one pollfd and a timespec that live across the call; a descriptor of -1 is skipped.
         unsafe { libc::ppoll(&mut socket, 1, &span, std::ptr::null()) };
+        self.callers_waiting.fetch_sub(1, Ordering::Relaxed);
         self.patience.waited(clock::now());
         if socket.revents != 0 {
             self.progress_if_free();
@@ -262,6 +267,7 @@ impl Device {
             recvs: doorbells()?,
             patience: Patience::default(),
             socket: AtomicI32::new(-1),
+            callers_waiting: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             flushing: AtomicBool::new(false),
         };
