@@ -535,8 +535,9 @@ impl Sender {
         let rto = self.detector.rto(&self.rtt, config);
         let mut longest = config.rto_max;
         if config.ack_timeout > Duration::ZERO {
-            // Enough time-outs must fit into the documented time to failure.
-            longest = longest.min(config.ack_timeout);
+            // Many attempts must fit into the documented time to failure, or heavy loss alone, with one unit in
+            // flight at a time, would now and then look like a dead peer.
+            longest = longest.min(Duration(config.ack_timeout.0 / 4));
         }
         self.rto_from + (rto * (1 << self.timeouts.min(16))).min(longest.max(rto))
     }
