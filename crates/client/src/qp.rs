@@ -90,7 +90,7 @@ impl Qp {
 
     /// `None` when the device is gone: in a child after fork a thread that does not exist may hold the lock.
     fn lock<'a>(&self, ring: &'a Mutex<WorkProducer>) -> Option<MutexGuard<'a, WorkProducer>> {
-        (!self.door.is_gone()).then(|| ring.lock().unwrap_or_else(PoisonError::into_inner))
+        (!self.door.is_over()).then(|| ring.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn state(&self) -> u8 {

@@ -6,6 +6,8 @@
 //! *Napping*: off the socket for a moment at a time, because callers poll; at the end of each nap it
 //! looks whether they still do, and whether packets were left lying about.
 
+use std::io;
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -102,11 +104,40 @@ fn ask_for_short_turns() {
     }
 }
 
+/// Starts the thread. Signals are the program's business: all but faults of the thread's own are blocked on it, so that
+/// none interrupts us instead of the program, nor ends a program that has blocked it everywhere else.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
+    let shared = Arc::clone(shared);
+    let body = move || {
+        let work = std::panic::AssertUnwindSafe(|| run(&shared));
+        if std::panic::catch_unwind(work).is_err() {
+            shared.fail();
+        }
+    };
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises `all`; both sets live across the calls. A new thread inherits the mask.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT] {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
+        let refused = libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        if refused != 0 {
+            return Err(io::Error::from_raw_os_error(refused));
+        }
+    }
+    let started = std::thread::Builder::new().name("srdma".into()).spawn(body);
+    // SAFETY: `before` was filled by the call that succeeded above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    started.map(drop)
+}
+
 /// Body of the thread. Ends when the device is gone.
-pub(crate) fn run(shared: &Arc<Shared>) {
+fn run(shared: &Arc<Shared>) {
     ask_for_short_turns();
     let mut habits = Habits::new();
-    while !shared.gone.load(Ordering::Acquire) {
+    while !shared.is_over() {
         match habits.sleep {
             Sleep::Listening => listen(shared, &mut habits),
             Sleep::Napping => nap(shared, &mut habits),
@@ -129,7 +160,7 @@ fn listen(shared: &Arc<Shared>, habits: &mut Habits) {
     }
     let had_packets = shared.pillow.sleep(socket, deadline, clock::now());
     shared.pillow.get_up();
-    if shared.gone.load(Ordering::Acquire) {
+    if shared.is_over() {
         return;
     }
     if had_packets && shared.callers_waiting.load(Ordering::Relaxed) > 0 {

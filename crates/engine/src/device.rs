@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use srdma_abi::{AsyncEvent, AsyncKind, PortInfo, QpAttributes, QpInit, QpMask, QpState};
+use srdma_abi::{AsyncEvent, AsyncKind, Cause, PortInfo, QpAttributes, QpInit, QpMask, QpState};
 use srdma_memory::Rights;
 use srdma_net::interfaces::{self, Interface};
 use srdma_net::{Capture, Endpoint, ReceiveBatch};
 use srdma_ring::{CompletionProducer, DoorbellPage, WorkConsumer};
+use srdma_rnic::world::Queues;
 use srdma_rnic::{ControlError, Nic, NicConfig};
 use srdma_seams::{ConnectionId, Cqn, FaultPlan, MrKey, Now, PdId, Qpn};
 use srdma_transport::Config;
@@ -131,7 +132,10 @@ pub(crate) struct Shared {
     /// Callers that wait at the socket: what comes is theirs, or they would sleep on while another thread
     /// completes what they wait for.
     pub(crate) callers_waiting: AtomicU32,
-    pub(crate) gone: AtomicBool,
+    /// Nothing here may be touched any more: a child after fork, or the process exits.
+    gone: AtomicBool,
+    /// Our own code has failed: everything was flushed, nothing more is done.
+    failed: AtomicBool,
     /// Some queue pair has been in the error state: receives posted now may have to be flushed.
     flushing: AtomicBool,
 }
@@ -147,6 +151,11 @@ impl Shared {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// Whether there is nothing left to do.
+    pub(crate) fn is_over(&self) -> bool {
+        self.gone.load(Ordering::Acquire) || self.failed.load(Ordering::Acquire)
     }
 
     pub(crate) fn doorbells_pending(&self) -> bool {
@@ -217,6 +226,15 @@ impl Shared {
         (worker.deadline(clock::now()), socket)
     }
 
+    /// Who posts while a control call has the lock goes away again: his doorbell is left to the background thread.
+    /// The fences in `ring` and `is_rung` are one pair: either he finds the lock free, or we find his bell.
+    fn hand_over_doorbells(&self) {
+        let to_flush = || self.flushing.load(Ordering::Relaxed) && self.recvs.is_rung();
+        if self.sends.is_rung() || to_flush() {
+            self.pillow.kick(Now(0));
+        }
+    }
+
     /// Unlocks, and wakes the background thread if it would sleep past what has become due.
     fn let_go(&self, mut worker: MutexGuard<'_, Worker>) {
         let deadline = worker.deadline(clock::now());
@@ -269,6 +287,7 @@ impl Device {
             socket: AtomicI32::new(-1),
             callers_waiting: AtomicU32::new(0),
             gone: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             flushing: AtomicBool::new(false),
         };
         let slot_fd = AtomicI32::new(-1);
@@ -280,9 +299,15 @@ impl Device {
         self.address
     }
 
-    /// Whether it can no longer be used.
+    /// Whether nothing of it may be touched any more, not even its queues.
     pub fn is_gone(&self) -> bool {
         self.shared.gone.load(Ordering::Acquire)
+    }
+
+    /// Whether it takes no more work: it is gone, or our own code has failed. What was flushed then can still be
+    /// polled.
+    pub fn is_over(&self) -> bool {
+        self.shared.is_over()
     }
 
     /// State of the port, as the interface is now.
@@ -295,35 +320,47 @@ impl Device {
         }
     }
 
-    fn control(&self) -> Result<MutexGuard<'_, Worker>, DeviceError> {
-        if self.is_gone() {
+    /// Runs a control call. A panic of ours fails the device instead of the program.
+    fn control<T>(&self, call: impl FnOnce(&mut Worker) -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+        if self.shared.is_over() {
             return Err(DeviceError::Gone);
         }
-        Ok(self.shared.lock())
+        let mut worker = self.shared.lock();
+        let run = std::panic::AssertUnwindSafe(|| call(&mut worker));
+        let result = std::panic::catch_unwind(run);
+        self.shared.let_go(worker);
+        self.shared.hand_over_doorbells();
+        result.unwrap_or_else(|_| {
+            self.shared.fail();
+            Err(DeviceError::Gone)
+        })
     }
 
     /// A program opened the device and wants events about it at `async_fd`.
     pub fn opened(&self, async_fd: RawFd) {
-        if let Ok(mut worker) = self.control() {
+        // A device that is gone has no events.
+        let _ = self.control(|worker| {
             worker.world.rings.opens.push(async_fd);
-        }
+            Ok(())
+        });
     }
 
     /// It closed it again.
     pub fn closed(&self, async_fd: RawFd) {
-        if let Ok(mut worker) = self.control() {
+        let _ = self.control(|worker| {
             worker.world.rings.opens.retain(|fd| *fd != async_fd);
-        }
+            Ok(())
+        });
     }
 
     /// Makes a protection domain.
     pub fn alloc_pd(&self) -> Result<u32, DeviceError> {
-        Ok(self.control()?.nic.alloc_pd()?.0)
+        self.control(|worker| Ok(worker.nic.alloc_pd()?.0))
     }
 
     /// Removes it.
     pub fn dealloc_pd(&self, pd: u32) -> Result<(), DeviceError> {
-        Ok(self.control()?.nic.dealloc_pd(PdId(pd))?)
+        self.control(|worker| Ok(worker.nic.dealloc_pd(PdId(pd))?))
     }
 
     /// Registers memory of this process.
@@ -335,12 +372,12 @@ impl Device {
         iova: u64,
         access: u32,
     ) -> Result<u32, DeviceError> {
-        Ok(self.control()?.nic.register(PdId(pd), base, length, iova, Rights(access))?.0)
+        self.control(|worker| Ok(worker.nic.register(PdId(pd), base, length, iova, Rights(access))?.0))
     }
 
     /// When this returns, no access through the key can follow: every access happens under the lock taken here.
     pub fn deregister(&self, key: u32) -> Result<(), DeviceError> {
-        Ok(self.control()?.nic.deregister(MrKey(key))?)
+        self.control(|worker| Ok(worker.nic.deregister(MrKey(key))?))
     }
 
     /// Makes a completion queue on `ring`.
@@ -350,18 +387,20 @@ impl Device {
         events: Option<CqEvents>,
         async_fd: RawFd,
     ) -> Result<Cqn, DeviceError> {
-        let mut worker = self.control()?;
-        let cq = worker.nic.create_cq()?;
-        worker.world.rings.add_cq(cq, ring, events, async_fd);
-        Ok(cq)
+        self.control(|worker| {
+            let cq = worker.nic.create_cq()?;
+            worker.world.rings.add_cq(cq, ring, events, async_fd);
+            Ok(cq)
+        })
     }
 
     /// Removes it.
     pub fn destroy_cq(&self, cq: Cqn) -> Result<(), DeviceError> {
-        let mut worker = self.control()?;
-        worker.nic.destroy_cq(cq)?;
-        worker.world.rings.remove_cq(cq);
-        Ok(())
+        self.control(|worker| {
+            worker.nic.destroy_cq(cq)?;
+            worker.world.rings.remove_cq(cq);
+            Ok(())
+        })
     }
 
     /// Makes an RC queue pair on two rings, claiming the slot if this is the first.
@@ -372,21 +411,22 @@ impl Device {
         recv: WorkConsumer,
         async_fd: RawFd,
     ) -> Result<Qpn, DeviceError> {
-        let mut worker = self.control()?;
-        if worker.world.endpoint.is_none() {
-            self.claim(&mut worker)?;
-        }
-        let now = clock::now();
-        let Worker { nic, world, counters, numbers, .. } = &mut *worker;
-        let numbers = numbers.as_mut().ok_or(DeviceError::Numbers)?;
-        let qpn = numbers.take(now).map_err(|_| DeviceError::Numbers)?;
-        if let Err(error) = nic.create_qp(qpn, init, ConnectionId(clock::entropy())) {
-            numbers.give_back(now, qpn);
-            return Err(error.into());
-        }
-        world.rings.add_qp(qpn, send, recv, async_fd);
-        counters.qp(qpn);
-        Ok(qpn)
+        self.control(|worker| {
+            if worker.world.endpoint.is_none() {
+                self.claim(worker)?;
+            }
+            let now = clock::now();
+            let Worker { nic, world, counters, numbers, .. } = worker;
+            let numbers = numbers.as_mut().ok_or(DeviceError::Numbers)?;
+            let qpn = numbers.take(now).map_err(|_| DeviceError::Numbers)?;
+            if let Err(error) = nic.create_qp(qpn, init, ConnectionId(clock::entropy())) {
+                numbers.give_back(now, qpn);
+                return Err(error.into());
+            }
+            world.rings.add_qp(qpn, send, recv, async_fd);
+            counters.qp(qpn);
+            Ok(qpn)
+        })
     }
 
     /// Binds the slot's port and starts the background thread.
@@ -409,24 +449,15 @@ impl Device {
                 Err(source) => return Err(StartError::File { path, source }),
             }
         }
+        let batch = ReceiveBatch::new(RECEIVE_BUFFERS).map_err(system("Reserving receive buffers"))?;
+        // Its first step waits for the lock that is held here. Whatever fails up to here leaves no half of a device.
+        background::spawn(&self.shared).map_err(system("Starting the background thread"))?;
         self.shared.socket.store(endpoint.readable_fd().as_raw_fd(), Ordering::Relaxed);
+        self.slot_fd.store(endpoint.readable_fd().as_raw_fd(), Ordering::Release);
         worker.world.free_bytes = endpoint.free_bytes();
         worker.numbers = Some(Numbers::new(endpoint.slot(), clock::entropy() as u16));
-        worker.world.batch =
-            Some(ReceiveBatch::new(RECEIVE_BUFFERS).map_err(system("Reserving receive buffers"))?);
-        self.slot_fd.store(endpoint.readable_fd().as_raw_fd(), Ordering::Release);
+        worker.world.batch = Some(batch);
         worker.world.endpoint = Some(endpoint);
-        let shared = Arc::clone(&self.shared);
-        let body = move || {
-            let run = std::panic::AssertUnwindSafe(|| background::run(&shared));
-            if std::panic::catch_unwind(run).is_err() {
-                shared.fail();
-            }
-        };
-        std::thread::Builder::new()
-            .name("srdma".into())
-            .spawn(body)
-            .map_err(system("Starting the background thread"))?;
         Ok(())
     }
 
@@ -434,41 +465,41 @@ impl Device {
     pub fn modify_qp(&self, qpn: Qpn, attributes: &QpAttributes, mask: QpMask) -> Result<(), DeviceError> {
         let now = clock::now();
         let connection = ConnectionId(clock::entropy());
-        let mut worker = self.control()?;
-        let Worker { nic, world, counters, .. } = &mut *worker;
-        nic.modify_qp(now, qpn, attributes, mask, connection, world, counters)?;
-        if mask.contains(QpMask::STATE) && attributes.state == QpState::Reset {
-            world.rings.discard(qpn);
-        }
-        counters.failures += u64::from(mask.contains(QpMask::STATE) && attributes.state == QpState::Err);
-        if mask.contains(QpMask::AV.with(QpMask::DEST_QPN)) {
-            let qp = counters.qp(qpn);
-            let address = Ipv6Addr::from(attributes.dest_gid).to_canonical();
-            qp.peer = Some(SocketAddr::new(address, Qpn(attributes.dest_qpn).slot().port()));
-            qp.peer_qpn = attributes.dest_qpn;
-        }
-        self.shared.let_go(worker);
-        Ok(())
+        self.control(|worker| {
+            let Worker { nic, world, counters, .. } = worker;
+            nic.modify_qp(now, qpn, attributes, mask, connection, world, counters)?;
+            if mask.contains(QpMask::STATE) && attributes.state == QpState::Reset {
+                world.rings.discard(qpn);
+            }
+            counters.failures += u64::from(mask.contains(QpMask::STATE) && attributes.state == QpState::Err);
+            if mask.contains(QpMask::AV.with(QpMask::DEST_QPN)) {
+                let qp = counters.qp(qpn);
+                let address = Ipv6Addr::from(attributes.dest_gid).to_canonical();
+                qp.peer = Some(SocketAddr::new(address, Qpn(attributes.dest_qpn).slot().port()));
+                qp.peer_qpn = attributes.dest_qpn;
+            }
+            Ok(())
+        })
     }
 
     /// Shows attributes.
     pub fn query_qp(&self, qpn: Qpn) -> Result<QpAttributes, DeviceError> {
-        Ok(self.control()?.nic.query_qp(qpn)?.0)
+        self.control(|worker| Ok(worker.nic.query_qp(qpn)?.0))
     }
 
     /// Removes a queue pair; its number goes into quarantine.
     pub fn destroy_qp(&self, qpn: Qpn) -> Result<(), DeviceError> {
         let now = clock::now();
-        let mut worker = self.control()?;
-        let Worker { nic, world, counters, numbers, .. } = &mut *worker;
-        nic.destroy_qp(now, qpn, world, counters)?;
-        world.rings.remove_qp(qpn);
-        counters.retire(qpn);
-        if let Some(numbers) = numbers {
-            numbers.give_back(now, qpn);
-        }
-        self.shared.let_go(worker);
-        Ok(())
+        self.control(|worker| {
+            let Worker { nic, world, counters, numbers, .. } = worker;
+            nic.destroy_qp(now, qpn, world, counters)?;
+            world.rings.remove_qp(qpn);
+            counters.retire(qpn);
+            if let Some(numbers) = numbers {
+                numbers.give_back(now, qpn);
+            }
+            Ok(())
+        })
     }
 
     /// The program posted to a send ring.
@@ -506,7 +537,7 @@ impl Device {
 
     /// Runs `work`; a panic of ours fails the device instead of the program.
     fn guard<T>(&self, work: impl FnOnce(&Shared) -> T) {
-        if self.is_gone() {
+        if self.shared.is_over() {
             return;
         }
         let run = std::panic::AssertUnwindSafe(|| work(&self.shared));
@@ -517,7 +548,7 @@ impl Device {
 
     /// Every counter of the device and its queue pairs as JSON, as `--stats` writes it at exit.
     pub fn report(&self) -> Result<String, DeviceError> {
-        Ok(stats::report(self.address, &self.options, &mut *self.control()?))
+        self.control(|worker| Ok(stats::report(self.address, &self.options, worker)))
     }
 
     /// Ends the device at process exit: peers are told, reports are written.
@@ -564,14 +595,23 @@ impl Device {
 }
 
 impl Shared {
-    /// Our own code failed: the device is dead, and every program that has it open hears of it.
-    fn fail(&self) {
-        self.gone.store(true, Ordering::Release);
-        let event = AsyncEvent { kind: AsyncKind::DeviceFatal, object: 0 };
-        if let Some(worker) = self.try_lock() {
-            for fd in &worker.world.rings.opens {
-                write_event(*fd, crate::queues::async_record(event));
-            }
+    /// Our own code failed: the device is dead. Everything that was posted is flushed, every queue pair is in the
+    /// error state, and every program that has the device open hears of it. Not to be called with the lock held.
+    pub(crate) fn fail(&self) {
+        if self.failed.swap(true, Ordering::AcqRel) {
+            return;
         }
+        let mut worker = self.lock();
+        let Worker { nic, world, counters, .. } = &mut *worker;
+        // What the failure left behind may make us fail once more; the event must go out all the same.
+        let flush = || nic.fail_all(clock::now(), Cause::Internal, world, counters);
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(flush));
+        let event = AsyncEvent { kind: AsyncKind::DeviceFatal, object: 0 };
+        worker.world.rings.raise(event);
+        drop(worker);
+        self.pillow.kick_always();
     }
 }
+
+#[cfg(test)]
+mod tests;

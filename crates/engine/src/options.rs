@@ -18,8 +18,6 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Parts per million of our own packets that are dropped instead of sent.
     pub loss_ppm: u32,
-    /// Drop whole bursts rather than single packets.
-    pub loss_of_bursts: bool,
     /// Write counters as JSON to this file when the process exits; `%p` becomes the process id.
     pub stats: Option<PathBuf>,
     /// Write every packet to this pcapng file; `%p` becomes the process id.
@@ -40,7 +38,6 @@ impl Default for Options {
             order: Order::Default,
             seed: None,
             loss_ppm: 0,
-            loss_of_bursts: false,
             stats: None,
             trace: None,
             no_gso: false,
