@@ -23,7 +23,7 @@ id!(/// Protection domain, local to one device.
     PdId(u32));
 id!(/// Owner of a device's objects. Objects of different tenants never meet.
     TenantId(u32));
-id!(/// An lkey or rkey: index and generation of a memory region, see the `memory` room.
+id!(/// An lkey or rkey of a memory region: a keyed permutation of its serial number, see the `memory` room.
     MrKey(u32));
 id!(/// 64 random bits chosen by the receiver of packets; a packet without the right one is dropped.
     ConnectionId(u64));
