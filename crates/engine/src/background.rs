@@ -150,9 +150,8 @@ fn polled_recently(shared: &Shared, now: Now, span: Duration) -> bool {
 }
 
 fn listen(shared: &Arc<Shared>, habits: &mut Habits) {
-    let (deadline, socket) = shared.deadline_and_socket();
-    shared.pillow.lie_down(deadline);
-    // One last look: work that came before `lie_down` was published kicked nobody.
+    let (deadline, socket) = shared.lie_down();
+    // One last look: a bell that rang while the lock was held kicked nobody.
     if shared.doorbells_pending() {
         shared.pillow.get_up();
         shared.progress_blocking();

@@ -219,11 +219,15 @@ impl Shared {
         Some(false)
     }
 
-    /// When the background thread must wake, and the socket to listen on.
-    pub(crate) fn deadline_and_socket(&self) -> (Option<Now>, Option<RawFd>) {
+    /// The background thread is about to sleep: until when it may, and the socket to listen on. Published before the
+    /// lock is given up: whoever makes work that is due earlier has had the lock before, and it is counted here, or
+    /// has it after, and sees when the thread would wake.
+    pub(crate) fn lie_down(&self) -> (Option<Now>, Option<RawFd>) {
         let mut worker = self.lock();
+        let deadline = worker.deadline(clock::now());
+        self.pillow.lie_down(deadline);
         let socket = worker.world.endpoint.as_ref().map(|endpoint| endpoint.readable_fd().as_raw_fd());
-        (worker.deadline(clock::now()), socket)
+        (deadline, socket)
     }
 
     /// Who posts while a control call has the lock goes away again: his doorbell is left to the background thread.

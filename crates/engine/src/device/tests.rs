@@ -170,6 +170,20 @@ fn a_doorbell_rung_during_a_control_call_is_answered() {
     }
 }
 
+/// What falls due while the thread is on its way to bed wakes it.
+#[test]
+fn work_made_after_the_last_look_at_the_deadline_kicks() {
+    let device = Device::new(IpAddr::from([127, 0, 0, 1]), Options::default()).unwrap();
+    let shared = &device.shared;
+    assert_eq!(shared.lie_down(), (None, None), "nothing is claimed, no thread runs");
+    let mut worker = shared.lock();
+    worker.more = true;
+    shared.let_go(worker);
+    let mut kicked = libc::pollfd { fd: shared.pillow.fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd that lives across the call.
+    assert_eq!(unsafe { libc::poll(&mut kicked, 1, 0) }, 1);
+}
+
 /// A program that blocks a signal on all its own threads must not get it on ours.
 #[test]
 fn no_signal_of_the_program_is_handled_on_our_thread() {
