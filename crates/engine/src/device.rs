@@ -102,6 +102,16 @@ pub enum DeviceError {
     /// No queue-pair number is free.
     #[error("All queue-pair numbers of this slot are in use or freed less than two seconds ago")]
     Numbers,
+    /// The kernel's routing knows no way to the peer.
+    #[error("No route from {local} to {peer}: {source}")]
+    NoRoute {
+        /// Our address.
+        local: IpAddr,
+        /// The peer's.
+        peer: IpAddr,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
     /// The device is gone (after fork, or at exit).
     #[error("The device is gone")]
     Gone,
@@ -115,6 +125,7 @@ impl DeviceError {
             DeviceError::Control(ControlError::Busy(_)) => libc::EBUSY,
             DeviceError::Control(ControlError::Limit { .. }) | DeviceError::Numbers => libc::ENOMEM,
             DeviceError::Control(_) => libc::EINVAL,
+            DeviceError::NoRoute { source, .. } => source.raw_os_error().unwrap_or(libc::ENETUNREACH),
             DeviceError::Gone => libc::EIO,
         }
     }
@@ -465,10 +476,36 @@ impl Device {
         Ok(())
     }
 
+    /// Asks the kernel for a route to the peer that `attributes` name. Addresses that make no sense are refused with
+    /// better words by whoever reads the attributes.
+    fn check_route(&self, attributes: &QpAttributes) -> Result<(), DeviceError> {
+        let (local, peer) = (self.address, Ipv6Addr::from(attributes.dest_gid).to_canonical());
+        let senseless = peer.is_unspecified() || peer.is_multicast() || peer.is_ipv4() != local.is_ipv4();
+        if !attributes.has_gid || senseless {
+            return Ok(());
+        }
+        match srdma_net::route::payload_bytes_max(local, peer) {
+            // From a loopback address to the outside, Linux says EINVAL; to a broadcast address, EACCES.
+            Err(source)
+                if matches!(
+                    source.raw_os_error(),
+                    Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL | libc::EACCES)
+                ) =>
+            {
+                Err(DeviceError::NoRoute { local, peer, source })
+            }
+            // Whatever else is wrong (no file descriptor is free) says nothing about the route.
+            _ => Ok(()),
+        }
+    }
+
     /// Changes attributes and state.
     pub fn modify_qp(&self, qpn: Qpn, attributes: &QpAttributes, mask: QpMask) -> Result<(), DeviceError> {
         let now = clock::now();
         let connection = ConnectionId(clock::entropy());
+        if mask.contains(QpMask::AV) {
+            self.check_route(attributes)?;
+        }
         self.control(|worker| {
             let Worker { nic, world, counters, .. } = worker;
             nic.modify_qp(now, qpn, attributes, mask, connection, world, counters)?;

@@ -24,6 +24,16 @@ fn rings<T>(units: u32, device: impl Fn(RingMemory) -> T) -> (RingMemory, T) {
     (memory.clone(), device(memory))
 }
 
+fn to_rtr() -> QpMask {
+    QpMask::STATE
+        .with(QpMask::AV)
+        .with(QpMask::PATH_MTU)
+        .with(QpMask::DEST_QPN)
+        .with(QpMask::RQ_PSN)
+        .with(QpMask::MAX_DEST_RD_ATOMIC)
+        .with(QpMask::MIN_RNR_TIMER)
+}
+
 fn program(host: u8) -> Program {
     let address = IpAddr::from([127, 9, std::process::id() as u8, host]);
     let device = Device::new(address, Options { paths: 4, ..Options::default() }).unwrap();
@@ -78,13 +88,7 @@ impl Program {
 
     fn to_rts(&self) {
         self.modify(QpState::Init, QpMask::PKEY_INDEX.with(QpMask::PORT).with(QpMask::ACCESS_FLAGS).0);
-        let to_rtr = QpMask::AV
-            .with(QpMask::PATH_MTU)
-            .with(QpMask::DEST_QPN)
-            .with(QpMask::RQ_PSN)
-            .with(QpMask::MAX_DEST_RD_ATOMIC)
-            .with(QpMask::MIN_RNR_TIMER);
-        self.modify(QpState::Rtr, to_rtr.0);
+        self.modify(QpState::Rtr, to_rtr().0);
         let to_rts = QpMask::SQ_PSN
             .with(QpMask::TIMEOUT)
             .with(QpMask::RETRY_CNT)
@@ -168,6 +172,28 @@ fn a_doorbell_rung_during_a_control_call_is_answered() {
         };
         assert_eq!(completed, [(wr_id, Some(Cause::Flushed))]);
     }
+}
+
+#[test]
+fn a_peer_that_no_route_leads_to_is_refused_when_it_is_named() {
+    let program = program(5);
+    let mut attributes = QpAttributes {
+        state: QpState::Rtr,
+        path_mtu: 5,
+        // A documentation address (RFC 5737): nothing leads there from a loopback address.
+        dest_gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 9],
+        has_gid: true,
+        dest_qpn: 0x1234,
+        ..QpAttributes::default()
+    };
+    program.modify(QpState::Init, QpMask::PKEY_INDEX.with(QpMask::PORT).with(QpMask::ACCESS_FLAGS).0);
+    let error = program.device.modify_qp(program.qpn, &attributes, to_rtr()).unwrap_err();
+    assert!(matches!(error, DeviceError::NoRoute { .. }) && error.errno() > 0, "{error:?}");
+    let local = program.device.address().to_string();
+    assert!(error.to_string().contains("203.0.113.9") && error.to_string().contains(&local), "{error}");
+    assert_eq!(program.device.query_qp(program.qpn).unwrap().state, QpState::Init, "nothing has changed");
+    attributes.dest_gid[12..].copy_from_slice(&[127, 0, 0, 99]);
+    program.device.modify_qp(program.qpn, &attributes, to_rtr()).unwrap();
 }
 
 /// What falls due while the thread is on its way to bed wakes it.
