@@ -20,6 +20,8 @@ const RECEIVE_BUFFER_BYTES_WANTED_MIN: i32 = 1 << 20;
 pub const PATHS_MAX: usize = 256;
 /// Attempts to get an ephemeral port that is no slot's.
 const EPHEMERAL_TRIES: usize = 16;
+/// Descriptors that paths give back when they have met the limit.
+const LEFT_TO_THE_PROGRAM: usize = 16;
 
 /// Claims the first free slot of the range by binding its port.
 pub(crate) fn claim_slot(local: IpAddr, options: &Options) -> Result<(Slot, OwnedFd), OpenError> {
@@ -111,6 +113,8 @@ pub(crate) struct PathSockets {
     sockets: Vec<PathSocket>,
     /// Which socket a path uses; `u16::MAX` until it has one.
     by_path: Box<[u16; PATHS_MAX]>,
+    /// No further socket can be opened.
+    full: bool,
     /// Paths that share another's socket.
     pub(crate) shared: u64,
 }
@@ -122,6 +126,7 @@ impl PathSockets {
             send_buffer_bytes,
             sockets: Vec::new(),
             by_path: Box::new([u16::MAX; PATHS_MAX]),
+            full: false,
             shared: 0,
         }
     }
@@ -165,17 +170,33 @@ impl PathSockets {
 
     /// Opens a socket for path number `place`, or picks one that is open when no more can be.
     fn open(&mut self, place: usize) -> io::Result<u16> {
-        match self.open_socket() {
-            Ok(socket) => {
-                self.sockets.push(socket);
-                Ok((self.sockets.len() - 1) as u16)
+        if !self.full {
+            match self.open_socket() {
+                Ok(socket) => {
+                    self.sockets.push(socket);
+                    return Ok((self.sockets.len() - 1) as u16);
+                }
+                Err(e) if self.sockets.is_empty() => return Err(e),
+                Err(e) => {
+                    self.full = true;
+                    self.leave_some();
+                    self.name_the_limit(&e);
+                }
             }
-            Err(e) if !self.sockets.is_empty() => {
+        }
+        self.shared += 1;
+        Ok((place % self.sockets.len()) as u16)
+    }
+
+    /// Gives descriptors back, or the program's own next `open` or `socket` would fail because of our paths.
+    fn leave_some(&mut self) {
+        let keep = self.sockets.len() - (self.sockets.len() / 2).min(LEFT_TO_THE_PROGRAM);
+        self.sockets.truncate(keep);
+        for (place, index) in self.by_path.iter_mut().enumerate() {
+            if *index != u16::MAX && usize::from(*index) >= keep {
+                *index = (place % keep) as u16;
                 self.shared += 1;
-                self.name_the_limit(&e);
-                Ok((place % self.sockets.len()) as u16)
             }
-            Err(e) => Err(e),
         }
     }
 
@@ -188,7 +209,7 @@ impl PathSockets {
             };
             let open = self.sockets.len();
             notice::tell(&format!(
-                "only {open} path sockets could be opened, the other paths share them: {error}{advice}"
+                "only {open} path sockets can be open, the other paths share them: {error}{advice}"
             ));
         }
     }
