@@ -134,7 +134,18 @@ pub enum ConfigError {
     Window(u32),
 }
 
+/// IBTA 9.9.2.1.1 lets a device take one to four times the local ACK timeout for each try. A peer in software is
+/// silent while it is stopped or has no core, and a link for a second after it came back.
+const TIMEOUTS_PER_TRY: u64 = 3;
+
 impl Config {
+    /// Silence after which a connection fails; `None` for never.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let tries = u64::from(self.retry_count) + 1;
+        let each = self.ack_timeout.max(self.rto_min) * TIMEOUTS_PER_TRY;
+        (self.ack_timeout > Duration::ZERO).then(|| each * tries)
+    }
+
     /// Checks every range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(1..=256).contains(&self.paths) {

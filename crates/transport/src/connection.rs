@@ -300,8 +300,9 @@ impl Connection {
             return Err(Failure::NoHandshake);
         }
         if self.ask_at().is_some_and(|at| now >= at) {
-            let asked = self.expecting.map_or(0, |expecting| expecting.asked);
-            if self.config.ack_timeout > Duration::ZERO && asked > u32::from(self.config.retry_count) {
+            let enough =
+                self.expecting.filter(|expecting| expecting.asked > u32::from(self.config.retry_count));
+            if enough.zip(self.config.patience()).is_some_and(|(silence, most)| now >= silence.since + most) {
                 return Err(Failure::NoAnswer);
             }
             if let Some(expecting) = &mut self.expecting {
@@ -325,24 +326,17 @@ impl Connection {
         }
     }
 
-    fn patience(&self) -> Duration {
-        self.config.ack_timeout.max(self.config.rto_min)
-    }
-
     fn handshake_failure_at(&self) -> Option<Now> {
         let tries = u32::from(self.config.retry_count) + 1;
-        let applies = self.handshake.started
-            && !self.handshake.connected
-            && self.config.ack_timeout > Duration::ZERO
-            && self.handshake.attempts >= tries;
+        let applies = self.handshake.started && !self.handshake.connected && self.handshake.attempts >= tries;
         let since = self.waiting_since.filter(|_| applies)?;
-        Some(since + self.patience() * u64::from(tries))
+        Some(since + self.config.patience()?)
     }
 
     fn ask_at(&self) -> Option<Now> {
         let expecting = self.expecting.filter(|_| self.handshake.connected)?;
-        let gap =
-            if self.config.ack_timeout > Duration::ZERO { self.patience() } else { self.config.rto_max };
+        let often = self.config.ack_timeout > Duration::ZERO;
+        let gap = if often { self.config.ack_timeout.max(self.config.rto_min) } else { self.config.rto_max };
         Some(expecting.since + gap * (u64::from(expecting.asked) + 1))
     }
 }

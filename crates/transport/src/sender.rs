@@ -550,8 +550,7 @@ impl Sender {
     /// When the connection fails unless something is answered.
     fn failure_at(&self, config: &Config) -> Option<Now> {
         let enough = u32::from(self.timeouts) > u32::from(config.retry_count);
-        let patience = config.ack_timeout.max(config.rto_min) * (u64::from(config.retry_count) + 1);
-        (enough && config.ack_timeout > Duration::ZERO).then(|| self.progress_at + patience)
+        config.patience().filter(|_| enough).map(|patience| self.progress_at + patience)
     }
 
     pub(crate) fn next_timeout(&self, config: &Config) -> Option<Now> {

@@ -279,6 +279,24 @@ fn a_silent_peer_is_given_up_within_the_documented_time() {
     }
 }
 
+/// A process that is stopped, or a link that comes back, for a second: perftest's attributes (14, 7) outlive it.
+#[test]
+fn a_peer_that_is_silent_for_a_second_is_not_given_up() {
+    for connected in [true, false] {
+        let mut sim = Sim::new(1, &Config::default(), 1472, Link::new(1, vec![100_000; 128]));
+        sim.start_both();
+        if connected {
+            sim.submit(0, Space::Request, 10_000);
+            sim.run_until_done(100 * MS).unwrap();
+            assert!(sim.is_done());
+        }
+        sim.link.outage = Span(sim.now, sim.now + 1_000 * MS);
+        sim.submit(0, Space::Request, 10_000);
+        sim.run_until_done(20_000 * MS).unwrap();
+        assert!(sim.is_done(), "{connected}: {:?}", sim.ends[0].failed);
+    }
+}
+
 #[test]
 fn an_ack_timeout_of_zero_never_gives_up() {
     let config = Config { ack_timeout: Duration::ZERO, retry_count: 0, ..Config::default() };
