@@ -135,7 +135,7 @@ pub enum ConfigError {
 }
 
 /// IBTA 9.9.2.1.1 lets a device take one to four times the local ACK timeout for each try. A peer in software is
-/// silent while it is stopped or has no core, and a link for a second after it came back.
+/// silent while its process is stopped.
 const TIMEOUTS_PER_TRY: u64 = 3;
 
 impl Config {

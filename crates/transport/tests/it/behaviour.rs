@@ -279,7 +279,7 @@ fn a_silent_peer_is_given_up_within_the_documented_time() {
     }
 }
 
-/// A process that is stopped, or a link that comes back, for a second: perftest's attributes (14, 7) outlive it.
+/// As a process that is stopped: perftest's attributes (14, 7) outlive it.
 #[test]
 fn a_peer_that_is_silent_for_a_second_is_not_given_up() {
     for connected in [true, false] {
