@@ -15,6 +15,9 @@ use crate::sys::{self, RawAddress};
 /// (RFC 8981), failed in duplicate detection, deprecated, tentative.
 const UNFIT_FLAGS: u32 = 0x01 | 0x08 | 0x20 | 0x40;
 
+/// See netdevice(7).
+const IFF_LOWER_UP: u32 = 1 << 16;
+
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -38,9 +41,10 @@ impl Interface {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
-    /// Whether a carrier is there.
+    /// Whether a carrier is there. `IFF_RUNNING` follows the carrier of a new link by up to a second;
+    /// `IFF_LOWER_UP` is the carrier itself.
     pub fn is_running(&self) -> bool {
-        self.flags & libc::IFF_RUNNING as u32 != 0
+        self.flags & (libc::IFF_RUNNING as u32 | IFF_LOWER_UP) != 0
     }
 
     /// Whether it leads nowhere else.
