@@ -193,5 +193,5 @@ fn work_ring(requests: u32, units_per_entry: usize) -> Result<(RingMemory, WorkP
 }
 
 fn no_memory(error: impl std::fmt::Display) -> ControlError {
-    ControlError { errno: libc::ENOMEM, text: error.to_string() }
+    ControlError { errno: libc::ENOMEM, text: error.to_string(), cannot_start: false }
 }

@@ -26,17 +26,24 @@ pub struct ControlError {
     pub errno: i32,
     /// What is wrong, naming the limit or object.
     pub text: String,
+    /// The device itself could not start: every slot taken, a file of the options not to be written. Nothing the
+    /// program did, so it deserves a line even where nobody asked for reasons.
+    pub cannot_start: bool,
 }
 
 impl ControlError {
     pub(crate) fn invalid(text: impl Into<String>) -> ControlError {
-        ControlError { errno: libc::EINVAL, text: text.into() }
+        ControlError { errno: libc::EINVAL, text: text.into(), cannot_start: false }
     }
 }
 
 impl From<DeviceError> for ControlError {
     fn from(error: DeviceError) -> ControlError {
-        ControlError { errno: error.errno(), text: error.to_string() }
+        ControlError {
+            errno: error.errno(),
+            text: error.to_string(),
+            cannot_start: matches!(error, DeviceError::Start(_)),
+        }
     }
 }
 

@@ -31,10 +31,13 @@ impl Errno {
     }
 }
 
-/// A refused control call: its errno, and its reason in the log.
+/// A refused control call: its errno, and its reason in the log; on stderr in any case if the device cannot start.
 pub(crate) fn refused(call: &str) -> impl Fn(srdma_client::ControlError) -> Errno + '_ {
     move |error| {
-        warn(call, &error.text);
+        match error.cannot_start {
+            true => say(&error.text),
+            false => warn(call, &error.text),
+        }
         Errno(if error.errno > 0 { error.errno } else { libc::EIO })
     }
 }

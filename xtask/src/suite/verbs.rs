@@ -1,9 +1,11 @@
 //! ibverbs-utils: listing devices, and ping-pong; and whether every program finds its symbols.
 
+use std::net::UdpSocket;
+
 use anyhow::{ensure, Context, Result};
 
 use super::Step;
-use crate::fabric::{Fabric, Spec};
+use crate::fabric::{inside, Fabric, Spec};
 use crate::ground::{self, Ground};
 use crate::process::find;
 use crate::programs::{Launcher, Pair};
@@ -15,6 +17,7 @@ pub fn steps() -> Vec<Step> {
         Step::new("verbs/ibv_devices", |setting| ibv_devices(setting.launcher()?)),
         Step::new("verbs/ibv_devinfo", |setting| ibv_devinfo(setting.launcher()?)),
         Step::new("verbs/moved-and-unprivileged", |setting| moved_and_unprivileged(setting.launcher()?)),
+        Step::new("verbs/says-why-no-device", |setting| says_why(setting.launcher()?)),
         Step::new("verbs/exit-code", |setting| exit_code_passes(setting.launcher()?)),
     ];
     let lines = [
@@ -120,6 +123,37 @@ fn exit_code_passes(launcher: &Launcher) -> Result<String> {
     let one_line =
         missing.stderr.trim().lines().count() == 1 && missing.stderr.contains("srdma-no-such-program");
     ensure!(missing.code == Some(127) && one_line, "{}", missing.story());
+    Ok(String::new())
+}
+
+/// A device that cannot start says why in one line of ours, whatever the program makes of it.
+fn says_why(launcher: &Launcher) -> Result<String> {
+    let fabric = Fabric::build(Spec::pair())?;
+    let pingpong = ["ibv_rc_pingpong", "-g", "0"];
+    let ours = |stderr: &str| -> Vec<String> {
+        stderr.lines().filter(|line| line.starts_with("srdma: ")).map(str::to_owned).collect()
+    };
+    // A directory cannot be written as a file, not even by root.
+    let trace = std::env::temp_dir();
+    let options = ["--trace".to_owned(), trace.display().to_string()];
+    let argv = pingpong.map(str::to_owned);
+    let out = launcher.program(&options, &launcher.file(".json"), &argv).on(&fabric.h1).run()?;
+    let said = ours(&out.stderr);
+    ensure!(out.code != Some(0) && said.len() == 1, "{}", out.story());
+    ensure!(said[0].contains(&*trace.to_string_lossy()), "the file is not named: {}", said[0]);
+    // Every slot of the address taken by somebody else.
+    let address = fabric.h1.address;
+    let held: Vec<UdpSocket> = inside(fabric.h1.namespace.as_deref(), || {
+        let ports = std::iter::once(4791).chain(61001..=61255);
+        Ok(ports.map(|port| UdpSocket::bind((address, port))).collect::<std::io::Result<_>>()?)
+    })?;
+    let out = launcher.run(&fabric.h1, &pingpong)?;
+    drop(held);
+    let said = ours(&out.stderr);
+    ensure!(out.code != Some(0) && said.len() == 1, "{}", out.story());
+    for part in ["every slot", &address.to_string(), "4791", "61255"] {
+        ensure!(said[0].contains(part), "{part} is missing in: {}", said[0]);
+    }
     Ok(String::new())
 }
 
