@@ -390,6 +390,20 @@ impl Side {
         self.ground.expect(message.at, u64::from(message.length), message.tag, 0);
     }
 
+    /// Target: every queue pair's WRITEs, as `messages` draws them, will come in this order.
+    pub fn expect_writes(&mut self, messages: impl Fn(&Side, usize) -> Vec<Message>) {
+        for qp in 0..self.qps() {
+            messages(self, qp).iter().for_each(|message| self.expect_piece(message));
+        }
+    }
+
+    /// Client: paints what the WRITEs of `messages` carry; returns them as requests, and their bytes.
+    pub fn writes(&mut self, messages: &[Message]) -> (Vec<Request>, u64) {
+        messages.iter().for_each(|message| self.paint_elements(message));
+        let requests = messages.iter().map(|message| Request::of(Opcode::Write, message)).collect();
+        (requests, messages.iter().map(|message| u64::from(message.length)).sum())
+    }
+
     /// Stores `value` in a word of our region now, and expects `later` there in the end.
     pub fn set_word(&mut self, at: u64, value: u64, later: u64) {
         self.ground.region().store(at, &value.to_ne_bytes());

@@ -3,8 +3,7 @@
 
 use crate::verify::failure::Failure;
 use crate::verify::plan::{Message, LENGTH_MAX};
-use crate::verify::side::{Request, Side};
-use srdma_abi::Opcode;
+use crate::verify::side::Side;
 
 fn messages(side: &Side, qp: usize) -> Vec<Message> {
     let round = side.round;
@@ -14,9 +13,7 @@ fn messages(side: &Side, qp: usize) -> Vec<Message> {
 
 /// Target: expects each message in turn.
 pub fn prepare(target: &mut Side) -> Result<(), Failure> {
-    for qp in 0..target.qps() {
-        messages(target, qp).iter().for_each(|message| target.expect_piece(message));
-    }
+    target.expect_writes(messages);
     Ok(())
 }
 
@@ -24,11 +21,8 @@ pub fn prepare(target: &mut Side) -> Result<(), Failure> {
 pub fn act(client: &mut Side) -> Result<u64, Failure> {
     let mut bytes = 0;
     for qp in 0..client.qps() {
-        let messages = messages(client, qp);
-        messages.iter().for_each(|message| client.paint_elements(message));
-        bytes += messages.iter().map(|message| u64::from(message.length)).sum::<u64>();
-        let requests: Vec<Request> =
-            messages.iter().map(|message| Request::of(Opcode::Write, message)).collect();
+        let (requests, length) = client.writes(&messages(client, qp));
+        bytes += length;
         let mut rng = client.round.rng("goes", qp);
         let mut rest = requests.as_slice();
         while !rest.is_empty() {
