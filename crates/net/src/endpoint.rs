@@ -150,11 +150,6 @@ impl Endpoint {
         self.paths.port(path)
     }
 
-    /// The socket of `path`, to wait on with poll(2) for room after [`SendError::Busy`].
-    pub fn path_fd(&mut self, path: PathId) -> io::Result<BorrowedFd<'_>> {
-        self.paths.get(path, ECT_0)
-    }
-
     /// In a child after fork: gives the sockets up, so that the slot is the parent's alone; sending and
     /// receiving fail from then on. The descriptors stay open on something harmless, so that no other file
     /// can take their numbers while the endpoint still thinks them its own. Async-signal-safe: eventfd(2),
