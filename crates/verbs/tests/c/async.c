@@ -52,20 +52,6 @@ static void remove_pair(struct ibv_qp *qps[2])
 	CHECK(ibv_destroy_qp(qps[0]) == 0 && ibv_destroy_qp(qps[1]) == 0);
 }
 
-struct removal {
-	struct ibv_cq *cq;
-	int done;
-};
-
-static void *remove_queue(void *data)
-{
-	struct removal *removal = data;
-
-	CHECK(ibv_destroy_cq(removal->cq) == 0);
-	__atomic_store_n(&removal->done, 1, __ATOMIC_SEQ_CST);
-	return NULL;
-}
-
 int main(void)
 {
 	struct ibv_context *context = open_first();

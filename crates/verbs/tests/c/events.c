@@ -44,20 +44,6 @@ static int watch(int fd)
 	return epoll;
 }
 
-struct removal {
-	struct ibv_cq *cq;
-	int done;
-};
-
-static void *remove_queue(void *data)
-{
-	struct removal *removal = data;
-
-	CHECK(ibv_destroy_cq(removal->cq) == 0);
-	__atomic_store_n(&removal->done, 1, __ATOMIC_SEQ_CST);
-	return NULL;
-}
-
 int main(void)
 {
 	struct ibv_context *context = open_first();

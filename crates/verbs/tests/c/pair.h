@@ -87,4 +87,19 @@ static inline struct ibv_wc next_completion(struct ibv_cq *cq)
 	return wc;
 }
 
+/* Removes a queue in a thread of its own, as removal may wait. */
+struct removal {
+	struct ibv_cq *cq;
+	int done;
+};
+
+static inline void *remove_queue(void *data)
+{
+	struct removal *removal = data;
+
+	CHECK(ibv_destroy_cq(removal->cq) == 0);
+	__atomic_store_n(&removal->done, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
 #endif
