@@ -56,12 +56,13 @@ pub fn run(json: Option<PathBuf>, dist: Option<PathBuf>) -> Result<bool> {
             .with_context(|| format!("cannot write {}", file.display()))?;
         say(&format!("written to {}", file.display()));
     }
-    Ok(clean.verified && lossy.is_none_or(|scene| scene.verified))
+    Ok(clean.verified.is_ok() && lossy.is_none_or(|scene| scene.verified.is_ok()))
 }
 
 struct Scene {
     shown: Vec<Shown>,
-    verified: bool,
+    /// Why not, if it was not.
+    verified: Result<(), String>,
 }
 
 fn scene(launcher: &Launcher, spec: &Spec, with_single: bool) -> Result<Scene> {
@@ -125,14 +126,29 @@ fn scene(launcher: &Launcher, spec: &Spec, with_single: bool) -> Result<Scene> {
     let verified = match verify::run(launcher, &fabric, 6, &[]) {
         Ok(said) => {
             say(&format!("    {said}"));
-            true
+            Ok(())
         }
         Err(error) => {
-            report::note(&format!("{error:#}"));
-            false
+            let story = format!("{error:#}");
+            report::note(&story);
+            Err(why_not(&story))
         }
     };
     Ok(Scene { shown, verified })
+}
+
+/// In a few words, what `srdma verify` said when it failed. Wrong bytes (exit code 1) and a run that could not
+/// finish are not the same.
+fn why_not(story: &str) -> String {
+    let reason = story
+        .lines()
+        .rfind(|line| line.contains("srdma: "))
+        .map_or("", |line| line.trim_start_matches(['|', ' ']));
+    let verdict = match story.contains("exited with 1\n") {
+        true => "bytes were wrong",
+        false => "the check could not finish",
+    };
+    format!("{verdict}; {reason}")
 }
 
 /// Says once a second, while `work` goes on, how fast bytes cross each spine.
@@ -186,7 +202,10 @@ fn summary(title: &str, scene: &Scene) -> Value {
         ]);
     }
     table.print();
-    let verified = if scene.verified { report::good("yes") } else { report::bad("NO") };
+    let verified = match &scene.verified {
+        Ok(()) => report::good("yes"),
+        Err(why) => report::bad(&format!("NO: {why}")),
+    };
     plain(&format!("  data verified: {verified}\n"));
     let rows: Vec<Value> = scene
         .shown
@@ -199,7 +218,7 @@ fn summary(title: &str, scene: &Scene) -> Value {
             })
         })
         .collect();
-    json!({"title": title, "rows": rows, "data_verified": scene.verified})
+    json!({"title": title, "rows": rows, "data_verified": scene.verified.is_ok(), "data_not_verified": scene.verified.as_ref().err()})
 }
 
 fn crossed(spine: &SpineCount) -> u64 {
