@@ -44,7 +44,7 @@ impl Channel {
 
     /// Says something.
     pub fn say(&mut self, message: &Message) -> Result<(), Failure> {
-        Ok(self.stream.write_all(message.line().as_bytes())?)
+        self.stream.write_all(message.line().as_bytes()).map_err(broken)
     }
 
     /// Waits for the next message; that the other side failed is a failure here.
@@ -91,7 +91,18 @@ impl Drop for Channel {
 }
 
 fn closed() -> Failure {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the other side has gone").into()
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the other side has gone; see what it said last").into()
+}
+
+/// A process that is killed leaves an end, a reset or a broken pipe, as the moment will have it; to a person they
+/// are the same.
+fn broken(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => {
+            closed()
+        }
+        _ => error.into(),
+    }
 }
 
 fn understood(message: Message) -> Result<Message, Failure> {
@@ -104,7 +115,7 @@ fn understood(message: Message) -> Result<Message, Failure> {
 
 fn read_line(reader: &mut impl BufRead) -> Result<Message, Failure> {
     let mut line = Vec::new();
-    let read = reader.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut line)?;
+    let read = reader.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut line).map_err(broken)?;
     match line.last() {
         Some(b'\n') => Message::parse(&line).map_err(Failure::Protocol),
         None => Err(closed()),
@@ -117,6 +128,15 @@ fn read_line(reader: &mut impl BufRead) -> Result<Message, Failure> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_side_that_has_gone_is_called_so_however_the_connection_broke() {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, PermissionDenied};
+        for (kind, gone) in [(ConnectionReset, true), (BrokenPipe, true), (PermissionDenied, false)] {
+            let said = broken(io::Error::from(kind)).to_string();
+            assert_eq!(said.contains("gone"), gone, "{said}");
+        }
+    }
 
     #[test]
     fn lines_are_bounded_and_a_cut_one_is_the_end() {
