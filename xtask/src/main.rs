@@ -17,26 +17,12 @@ mod programs;
 mod report;
 mod suite;
 mod tidy;
+mod usage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{bail, Result};
-
-/// Every command there is.
-pub const COMMANDS: [&str; 7] = ["demo", "test", "soak", "bench", "dist", "tidy", "fabric"];
-
-const USAGE: &str = "\
-cargo xtask COMMAND
-
-  demo    [--json FILE] [--dist DIR]    real RDMA programs over 4 spines, beside TCP, in three minutes
-  test    [--only PATTERN] [--list] [--jobs N] [--dist DIR]   everything that CI runs
-  soak    [--only PATTERN] [--list] [--jobs N] [--dist DIR]   the same, every combination and more seeds
-  bench   [--json FILE] [--check] [--pairs N] [--only PART] [--dist DIR]   speed beside TCP
-  dist                                  the relocatable tree in target/dist
-  tidy                                  house rules: dependencies, no_std, file lengths, names
-  fabric  show|clean [--all]            build and measure the test network; remove leftovers
-";
 
 fn main() -> ExitCode {
     report::elapsed();
@@ -59,51 +45,61 @@ fn with_system_directories_on_path() {
 
 /// Runs the command; false means that a check did not hold.
 fn run() -> Result<bool> {
-    let mut words = std::env::args().skip(1);
-    let command = words.next().unwrap_or_default();
-    let args: Vec<String> = words.collect();
-    match command.as_str() {
-        "dist" => dist::run(&args).map(|()| true).map_err(|error| anyhow::anyhow!("{error}")),
-        "demo" => {
-            let words = Arguments::parse(args, &["json", "dist"])?;
-            demo::run(words.json, words.dist)
-        }
-        "test" | "soak" => {
-            let words = Arguments::parse(args, &["only", "list", "jobs", "dist"])?;
-            suite::run(&suite::Options {
-                soak: command == "soak",
-                only: words.only,
-                list: words.list,
-                jobs: words.jobs,
-                dist: words.dist,
-            })
-        }
-        "bench" => {
-            let words = Arguments::parse(args, &["json", "check", "pairs", "only", "dist"])?;
-            bench::run(&bench::Options {
-                json: words.json,
-                check: words.check,
-                pairs: words.pairs,
-                dist: words.dist,
-                only: words.only,
-            })
-        }
-        "tidy" => {
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let asks_for_help = |word: &String| word == "-h" || word == "--help";
+    let wants_help = args.iter().any(asks_for_help) || args.first().is_some_and(|word| word == "help");
+    args.retain(|word| !asks_for_help(word));
+    if args.first().is_some_and(|word| word == "help") {
+        args.remove(0);
+    }
+    if args.is_empty() {
+        print!("{}", usage::overview());
+        return Ok(wants_help);
+    }
+    let name = args.remove(0);
+    let Some(command) = usage::command(&name) else {
+        bail!("there is no `cargo xtask {name}`\n\n{}", usage::overview())
+    };
+    if wants_help {
+        print!("{}", command.help());
+        return Ok(true);
+    }
+    perform(command, args)
+}
+
+fn perform(command: &usage::Command, args: Vec<String>) -> Result<bool> {
+    match command.name {
+        "dist" => return dist::run(&args).map(|()| true).map_err(|error| anyhow::anyhow!("{error}")),
+        "fabric" => return fabric_command(&args),
+        _ => {}
+    }
+    let words = Arguments::parse(args, command)?;
+    match command.name {
+        "demo" => demo::run(words.json, words.dist),
+        "test" | "soak" => suite::run(&suite::Options {
+            soak: command.name == "soak",
+            only: words.only,
+            list: words.list,
+            jobs: words.jobs,
+            dist: words.dist,
+        }),
+        "bench" => bench::run(&bench::Options {
+            json: words.json,
+            check: words.check,
+            pairs: words.pairs,
+            dist: words.dist,
+            only: words.only,
+        }),
+        _ => {
             let findings = tidy::check()?;
             findings.iter().for_each(|finding| report::plain(finding));
             report::plain(&format!("{} findings", findings.len()));
             Ok(findings.is_empty())
         }
-        "fabric" => fabric_command(&args),
-        "" | "help" | "-h" | "--help" => {
-            print!("{USAGE}");
-            Ok(!command.is_empty())
-        }
-        other => bail!("there is no `cargo xtask {other}`\n\n{USAGE}"),
     }
 }
 
-/// Options of all commands; each command says which it takes.
+/// Options of all commands; [`usage`] says which of them a command takes.
 struct Arguments {
     json: Option<PathBuf>,
     only: Option<String>,
@@ -115,15 +111,18 @@ struct Arguments {
 }
 
 impl Arguments {
-    fn parse(args: Vec<String>, known: &[&str]) -> Result<Arguments> {
+    fn parse(args: Vec<String>, command: &usage::Command) -> Result<Arguments> {
         use lexopt::{Arg, ValueExt};
         let mut found =
             Arguments { json: None, only: None, dist: None, jobs: 1, pairs: 5, list: false, check: false };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next()? {
             let name = match arg {
-                Arg::Long(name) if known.contains(&name) => name.to_owned(),
-                other => return Err(other.unexpected().into()),
+                Arg::Long(name) if command.takes(name) => name.to_owned(),
+                other => {
+                    let error = other.unexpected();
+                    bail!("{error}; see `cargo xtask {} --help`", command.name)
+                }
             };
             match name.as_str() {
                 // Absolute, because steps may change directory.

@@ -311,15 +311,19 @@ impl Outcome {
         bail!("{}", self.story())
     }
 
-    /// How it ended and what it said last, for a person.
-    pub fn story(&self) -> String {
-        let end = match (self.timed_out, self.code, self.signal) {
+    /// How it ended, in words that follow its name.
+    pub fn end(&self) -> String {
+        match (self.timed_out, self.code, self.signal) {
             (true, ..) => format!("did not end within {:.0?} and was killed", self.wall),
             (_, Some(code), _) => format!("exited with {code}"),
             (_, _, Some(signal)) => format!("was ended by signal {signal}"),
             _ => "ended in an unknown way".to_owned(),
-        };
-        let mut story = format!("`{}` {end}", self.line);
+        }
+    }
+
+    /// How it ended and what it said last, for a person.
+    pub fn story(&self) -> String {
+        let mut story = format!("`{}` {}", self.line, self.end());
         for text in [&self.stdout, &self.stderr] {
             let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
             for line in &lines[lines.len().saturating_sub(12)..] {

@@ -74,6 +74,10 @@ fn state_text(state: &PortState) -> String {
         PortState::Prohibited(who) => format!("refused by a firewall{}", by(who)),
         PortState::Unreachable(who) => format!("unreachable{}", by(who)),
         PortState::Silent => "silence".to_owned(),
+        PortState::Unsure => {
+            "no answer, but other ports are refused: the host limits its refusals, or a firewall drops this"
+                .to_owned()
+        }
     }
 }
 
@@ -118,7 +122,7 @@ fn nat_text(report: &Report) -> String {
 
 fn hop_text(hop: &Hop) -> String {
     if hop.answered == 0 {
-        return "no answer".to_owned();
+        return format!("silent: none of {} source ports answered", hop.asked);
     }
     let mut names: Vec<String> = hop.routers.keys().take(ROUTERS_SHOWN).map(IpAddr::to_string).collect();
     if hop.routers.len() > ROUTERS_SHOWN {
@@ -129,7 +133,8 @@ fn hop_text(hop: &Hop) -> String {
         // One router may answer with several of its addresses.
         n => format!("{n} router addresses"),
     };
-    format!("{what}: {} ({} of {} source ports answered)", names.join(" "), hop.answered, hop.asked)
+    let limited = if hop.is_limited() { "; the rest is most likely a limit on ICMP answers" } else { "" };
+    format!("{what}: {} ({} of {} source ports answered{limited})", names.join(" "), hop.answered, hop.asked)
 }
 
 fn plural(count: usize) -> String {
@@ -149,8 +154,16 @@ fn count_text(found: &Discovery) -> String {
             plural(n),
             found.known
         ),
-        Count::AtLeast(n) => format!("at least {}: not all routers answered", plural(n)),
+        Count::AtLeast(n) => format!("at least {}: {}", plural(n), what_is_missing(&found.hops)),
         Count::Unknown => "unknown: no router on the way answers".to_owned(),
+    }
+}
+
+/// Why not every path is known.
+fn what_is_missing(hops: &[Hop]) -> String {
+    match hops.iter().find(|hop| hop.answered == 0) {
+        Some(hop) => format!("nobody at hop {} answers", hop.ttl),
+        None => "routers answer only some probes, so as not to be flooded".to_owned(),
     }
 }
 
@@ -233,6 +246,7 @@ fn port_object(port: &Port) -> Value {
         PortState::Prohibited(by) => ("prohibited", *by),
         PortState::Unreachable(by) => ("unreachable", *by),
         PortState::Silent => ("silent", None),
+        PortState::Unsure => ("unsure", None),
     };
     let (version, hops) = match &port.state {
         PortState::Answers { version, hops, .. } => (Some(version), *hops),
@@ -288,6 +302,7 @@ fn discovery_object(found: &Discovery) -> Value {
             "ttl": hop.ttl,
             "asked": hop.asked,
             "answered": hop.answered,
+            "limited": hop.is_limited(),
             "routers": routers(hop),
         })
     };
@@ -300,4 +315,39 @@ fn discovery_object(found: &Discovery) -> Value {
         "source_ports_known": found.known,
         "hops": found.hops.iter().map(hop).collect::<Value>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hop(ttl: u8, asked: usize, answered: usize) -> Hop {
+        let router = IpAddr::from([10, 0, ttl, 1]);
+        Hop { ttl, asked, answered, routers: [(router, answered)].into_iter().filter(|r| r.1 > 0).collect() }
+    }
+
+    #[test]
+    fn a_router_that_answers_sometimes_is_not_called_silent() {
+        for (asked, answered, said, not_said) in [
+            (128, 0, "silent: none of 128", "limit"),
+            (128, 6, "6 of 128 source ports answered; the rest is most likely a limit", "silent"),
+            (128, 128, "128 of 128 source ports answered)", "limit"),
+        ] {
+            let text = hop_text(&hop(1, asked, answered));
+            assert!(text.contains(said) && !text.contains(not_said), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_lower_bound_says_what_is_missing() {
+        for (hops, said) in [
+            (vec![hop(1, 128, 6), hop(2, 128, 9)], "answer only some probes"),
+            (vec![hop(1, 128, 6), hop(2, 128, 0)], "nobody at hop 2 answers"),
+        ] {
+            let found =
+                Discovery { source_ports: 128, reached: 128, known: 0, count: Count::AtLeast(1), hops };
+            let text = count_text(&found);
+            assert!(text.starts_with("at least 1 path") && text.contains(said), "{text}");
+        }
+    }
 }

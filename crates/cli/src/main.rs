@@ -81,8 +81,17 @@ fn refused(error: &clap::Error) -> ExitCode {
 fn mistake(message: &str) -> String {
     let told = message.strip_prefix("error: ").unwrap_or(message);
     let worth = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
-    let words: Vec<&str> = told.lines().take_while(worth).flat_map(str::split_whitespace).collect();
-    format!("{}; see --help", words.join(" "))
+    let (mut words, mut alike) = (Vec::new(), None);
+    for line in told.lines().take_while(worth).map(str::trim_start) {
+        match line.strip_prefix("tip: ") {
+            None => words.extend(line.split_whitespace()),
+            // "a similar argument exists: '--slot'"; other tips are for people who know what they want.
+            Some(tip) if tip.contains("similar") => alike = tip.split_once(": ").map(|(_, names)| names),
+            Some(_) => {}
+        }
+    }
+    let meant = alike.map_or(String::new(), |names| format!(" (did you mean {names}?)"));
+    format!("{}{meant}; see --help", words.join(" "))
 }
 
 #[cfg(test)]
@@ -108,7 +117,9 @@ mod tests {
             ("check host --port 0", "0 is not in 1..=65535"),
             ("check host --paths 257", "257 is not in 0..=256"),
             ("explain", "<CODE|list>"),
-            ("nonsense", "unrecognized subcommand 'nonsense'"),
+            ("nonsense", "unrecognized subcommand 'nonsense'; see --help"),
+            ("chek", "unrecognized subcommand 'chek' (did you mean 'check'?); see --help"),
+            ("check --slott 3", "unexpected argument '--slott' found (did you mean '--slot'?); see --help"),
         ] {
             let parsed = Arguments::try_parse_from(std::iter::once("srdma").chain(line.split(' ')));
             let Err(error) = parsed else { panic!("{line}: taken") };

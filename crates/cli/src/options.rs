@@ -4,7 +4,7 @@
 //! |-------------------|------------------|------------------------------------------------------------|
 //! | `--paths N`       | `SRDMA_PATHS`    | 1–256                                                      |
 //! | `--selector S`    | `SRDMA_SELECTOR` | `single`, `rr` or `oblivious`                              |
-//! | `--loss PERCENT`  | `SRDMA_LOSS_PPM` | parts per million of our own packets that are not sent     |
+//! | `--loss PERCENT`  | `SRDMA_LOSS`     | percent of our own packets that are not sent               |
 //! | `--seed N`        | `SRDMA_SEED`     | decimal, 64 bits                                           |
 //! | `--order O`       | `SRDMA_ORDER`    | `strict`, `default` or `relaxed`                           |
 //! | `--stats FILE`    | `SRDMA_STATS`    | absolute path; `%p` stands for the process id              |
@@ -12,9 +12,11 @@
 //! | `--addr IP`       | `SRDMA_ADDR`     | address of this host, numeric                              |
 //! | `--no-gso`        | `SRDMA_NO_GSO`   | `1`                                                        |
 //!
-//! An option that is not given sets nothing, so a variable that is already in the environment stays.
+//! An option that is not given sets nothing, so a variable that is already in the environment stays; one that holds
+//! what it must not is refused before a program starts ([`NicOptions::settings`]).
 
 use clap::{Args, ValueEnum};
+use srdma_client::{BadValue, Options};
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +31,7 @@ pub struct NicOptions {
     #[arg(long, value_enum)]
     pub selector: Option<Selector>,
 
-    /// Lose this many percent of the packets we send, to test: 1, 1% and 0.5 are understood [env: SRDMA_LOSS_PPM]
+    /// Lose this many percent of the packets we send, to test: 1, 1% and 0.5 are understood [env: SRDMA_LOSS]
     #[arg(long, value_name = "PERCENT", value_parser = parse_loss_ppm)]
     pub loss: Option<u32>,
 
@@ -95,6 +97,9 @@ pub enum OptionError {
     /// The address is not one of this host.
     #[error("--addr {0} is no address of this host; `ip -br address` lists those it has")]
     ForeignAddress(IpAddr),
+    /// A variable of the environment that no option replaces.
+    #[error(transparent)]
+    Environment(#[from] BadValue),
     /// Link-local addresses are not enough to reach a peer.
     #[error("--addr {0} is link-local; give a routable address or a loopback one")]
     LinkLocal(IpAddr),
@@ -107,7 +112,7 @@ impl NicOptions {
         let mut put = |name, value: Option<String>| set.extend(value.map(|value| (name, value)));
         put("SRDMA_PATHS", self.paths.map(|n| n.to_string()));
         put("SRDMA_SELECTOR", self.selector.map(word));
-        put("SRDMA_LOSS_PPM", self.loss.map(|ppm| ppm.to_string()));
+        put("SRDMA_LOSS", self.loss.map(|ppm| (f64::from(ppm) / 10_000.0).to_string()));
         put("SRDMA_SEED", self.seed.map(|seed| seed.to_string()));
         put("SRDMA_ORDER", self.order.map(word));
         put("SRDMA_STATS", self.stats.as_deref().map(|file| output_file("stats", file)).transpose()?);
@@ -116,6 +121,16 @@ impl NicOptions {
         put("SRDMA_NO_GSO", self.no_gso.then(|| "1".to_owned()));
         Ok(set)
     }
+
+    /// The settings of a device: these options, and where one is not given, its variable. `inherited` gives the
+    /// present value of a variable.
+    pub fn settings(&self, inherited: &dyn Fn(&str) -> Option<String>) -> Result<Options, OptionError> {
+        let given = self.variables()?;
+        Ok(Options::from_variables(&|name| {
+            let option = given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.clone());
+            option.or_else(|| inherited(name))
+        })?)
+    }
 }
 
 /// The word that stands for an enum value, on the command line as in the environment.
@@ -123,27 +138,19 @@ fn word<T: ValueEnum>(value: T) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Percent, with or without the sign, to parts per million.
+/// Percent to parts per million, by the rule that the variable has, too.
 fn parse_loss_ppm(text: &str) -> Result<u32, String> {
-    const EXAMPLES: &str = "a percentage such as 1, 0.5 or 1%";
-    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
-    let percent: f64 = number.parse().map_err(|_| format!("must be {EXAMPLES}"))?;
-    if !(0.0..=100.0).contains(&percent) {
-        return Err(format!("must be {EXAMPLES}, from 0 to 100"));
-    }
-    let ppm = (percent * 10_000.0).round() as u32;
-    if ppm == 0 && percent > 0.0 {
-        return Err("is too small; the least is 0.0001 (one packet in a million)".to_owned());
-    }
-    Ok(ppm)
+    srdma_client::ppm_of_percent(text).ok_or_else(|| must_be("SRDMA_LOSS"))
 }
 
 fn parse_seed(text: &str) -> Result<u64, String> {
-    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| "must be a whole number of at most 64 bits, decimal or 0x…".to_owned())
+    srdma_client::seed(text).ok_or_else(|| must_be("SRDMA_SEED"))
+}
+
+/// What the value of an option must be, in the words that its variable has for it.
+fn must_be(variable: &str) -> String {
+    let known = srdma_client::VARIABLES.iter().find(|known| known.name == variable);
+    format!("must be {}", known.map_or("another", |known| known.allowed))
 }
 
 /// The absolute form of an output file, after checking what can be checked without creating it.
@@ -207,12 +214,12 @@ mod tests {
             ("--selector single", &[("SRDMA_SELECTOR", "single".into())]),
             ("--selector rr", &[("SRDMA_SELECTOR", "rr".into())]),
             ("--selector oblivious", &[("SRDMA_SELECTOR", "oblivious".into())]),
-            ("--loss 1", &[("SRDMA_LOSS_PPM", "10000".into())]),
-            ("--loss 1%", &[("SRDMA_LOSS_PPM", "10000".into())]),
-            ("--loss 0.5", &[("SRDMA_LOSS_PPM", "5000".into())]),
-            ("--loss 0", &[("SRDMA_LOSS_PPM", "0".into())]),
-            ("--loss 0.0001", &[("SRDMA_LOSS_PPM", "1".into())]),
-            ("--loss 100%", &[("SRDMA_LOSS_PPM", "1000000".into())]),
+            ("--loss 1", &[("SRDMA_LOSS", "1".into())]),
+            ("--loss 1%", &[("SRDMA_LOSS", "1".into())]),
+            ("--loss 0.5", &[("SRDMA_LOSS", "0.5".into())]),
+            ("--loss 0", &[("SRDMA_LOSS", "0".into())]),
+            ("--loss 0.0001", &[("SRDMA_LOSS", "0.0001".into())]),
+            ("--loss 100%", &[("SRDMA_LOSS", "100".into())]),
             ("--seed 7", &[("SRDMA_SEED", "7".into())]),
             ("--seed 0xff", &[("SRDMA_SEED", "255".into())]),
             ("--seed 18446744073709551615", &[("SRDMA_SEED", u64::MAX.to_string())]),
@@ -241,8 +248,8 @@ mod tests {
             ("--loss -1", "unexpected argument"),
             ("--loss=-1", "from 0 to 100"),
             ("--loss NaN", "from 0 to 100"),
-            ("--loss lots", "a percentage such as"),
-            ("--loss 0.00001", "too small"),
+            ("--loss lots", "a percentage from 0 to 100"),
+            ("--loss 0.00001", "0.0001"),
             ("--seed -", "whole number"),
             ("--seed 0xg", "whole number"),
             ("--order loose", "strict, default, relaxed"),

@@ -80,6 +80,7 @@ fn prepare(command: &RunCommand) -> Result<Prepared, RunError> {
     let libraries = Libraries::find().map_err(EnvironmentError::from)?;
     let environment =
         Environment::new(&libraries, &command.nic, &inherited).map_err(EnvironmentError::from)?;
+    command.nic.settings(&inherited).map_err(EnvironmentError::from)?;
     let program = find(&name, std::env::var_os("PATH").as_deref())?;
     inspect(&program)?;
     if command.nic.addr.is_none() {

@@ -187,4 +187,27 @@ fn routers_that_limit_their_answers_leave_a_lower_bound() {
     assert_eq!((code, &paths["distinct"]), (0, &4.into()), "{told:#}");
     assert!(paths["certainty"] != "exact", "{told:#}");
     assert!(paths["hops"][1]["answered"].as_u64().unwrap() < 128, "{told:#}");
+    assert_eq!(paths["hops"][1]["limited"], true, "{told:#}");
+}
+
+#[test]
+fn a_host_that_limits_its_refusals_is_not_called_silent() {
+    if !namespaces_possible("a_host_that_limits_its_refusals_is_not_called_silent") {
+        return;
+    }
+    let states = |icmp_ratelimit_ms: u32| {
+        let net = Namespaces::new(&["a", "b"]);
+        net.link(("a", "eth0", "10.80.3.1"), ("b", "eth0", "10.80.3.2"));
+        net.sh("b", &format!("sysctl -qw net.ipv4.icmp_ratelimit={icmp_ratelimit_ms}"));
+        let (code, told) = check(net.command("a", SRDMA), &["10.80.3.2", "--paths", "0"]);
+        assert_eq!(code, 1, "{told:#}");
+        let ports = told["ports"].as_array().unwrap().clone();
+        ports.iter().map(|port| port["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // Eight ports are asked. As it comes, Linux refuses six at once and then one a second.
+    assert_eq!(states(1_000), ["closed"; 8]);
+    // With one in twenty seconds there is no telling, and it is not told.
+    let hardly = states(20_000);
+    assert!(hardly.iter().all(|state| ["closed", "unsure"].contains(&&**state)), "{hardly:?}");
+    assert!(hardly.iter().any(|state| state == "unsure"), "{hardly:?}");
 }

@@ -81,7 +81,7 @@ fn options_arrive_as_variables_and_the_rest_as_arguments() {
     let output = srdma(&scratch.0).current_dir(&scratch.0).arg("run").args(words).output().unwrap();
     let stats = scratch.0.canonicalize().unwrap().join("s-%p.json");
     let expected = format!(
-        "SRDMA_ADDR=127.0.0.1\nSRDMA_LOSS_PPM=10000\nSRDMA_NO_GSO=1\nSRDMA_ORDER=strict\nSRDMA_PATHS=16\n\
+        "SRDMA_ADDR=127.0.0.1\nSRDMA_LOSS=1\nSRDMA_NO_GSO=1\nSRDMA_ORDER=strict\nSRDMA_PATHS=16\n\
          SRDMA_SEED=9\nSRDMA_SELECTOR=rr\nSRDMA_STATS={}\n--paths --loss\n",
         stats.display()
     );
@@ -153,6 +153,11 @@ fn whatever_is_wrong_is_one_line_with_what_to_do() {
     let output = srdma(root).env("SRDMA_ADDR", "203.0.113.77").args(["run", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("SRDMA_ADDR=203.0.113.77 is no address of this host"));
+    let output = srdma(root).env("SRDMA_PATHS", "0").args(["run", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("SRDMA_PATHS=0 in the environment is refused: it must be"));
+    let output = srdma(root).env("SRDMA_PATHS", "0").args(["run", "--paths", "1", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     std::fs::remove_file(root.join("lib/libibverbs.so.1")).unwrap();
     let output = run(root, &["true"]);
     let looked = format!("no libibverbs.so.1 in {}", root.canonicalize().unwrap().join("lib").display());

@@ -156,6 +156,12 @@ fn a_run_that_cannot_be_carried_out_says_why() {
     let output = verify().args(["127.0.0.1", "--port", "1"]).output().unwrap();
     let said = support::stderr(&output);
     assert!(output.status.code() == Some(2) && said.contains("verify --listen"), "{said}");
+    assert_eq!((support::stdout(&output).as_str(), said.lines().count()), ("", 1), "{said}");
+    let output = verify().args(["127.0.0.1", "--port", "1", "--json"]).output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let error = told["error"].as_str().unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("verify --listen"), "{told}");
+    assert_eq!(told.as_object().unwrap().len(), 1, "{told}");
 
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = stranger.local_addr().unwrap().port().to_string();

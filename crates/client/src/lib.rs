@@ -16,4 +16,6 @@ pub use device::{devices, Device, DeviceInfo};
 pub use error::{ControlError, OpenError, PostError};
 pub use qp::{Qp, RecvPosts, SendPosts};
 pub use srdma_abi as abi;
-pub use srdma_doors::inproc::{CqEvents, Options, Order, SelectorKind};
+pub use srdma_doors::inproc::{
+    ppm_of_percent, seed, BadValue, CqEvents, Options, Order, SelectorKind, VARIABLES,
+};

@@ -8,7 +8,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
-pub use srdma_engine::{CqEvents, Device, DeviceError, Options, Order, SelectorKind, StartError};
+pub use srdma_engine::{
+    ppm_of_percent, seed, BadValue, CqEvents, Device, DeviceError, Options, Order, SelectorKind, StartError,
+    VARIABLES,
+};
 use srdma_net::interfaces;
 
 static DEVICES: Mutex<Option<HashMap<IpAddr, Arc<Device>>>> = Mutex::new(None);

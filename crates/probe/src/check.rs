@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(400);
 /// Times that a port is asked before its silence is believed.
 const TRIES: usize = 3;
+/// Times that a silent port is asked again where others are refused.
+const SLOW_TRIES: usize = 3;
+/// Between those: Linux sends one refusal a second to a host, after six at once (`icmp_ratelimit`).
+const REFUSAL_INTERVAL: Duration = Duration::from_millis(1100);
 /// Longest time for all round-trip probes together.
 const RTT_BUDGET: Duration = Duration::from_secs(8);
 /// Longest time for all hop probes together.
@@ -60,6 +64,9 @@ pub enum PortState {
     Unreachable(Option<IpAddr>),
     /// Nothing at all came back.
     Silent,
+    /// Nothing came back, but other ports are refused. Hosts limit how many refusals they send, so this is no
+    /// proof of a firewall.
+    Unsure,
 }
 
 /// A port and how it answers.
@@ -220,10 +227,35 @@ fn ask_ports(plan: &Plan, source: IpAddr) -> io::Result<Vec<Port>> {
             open == 0
         });
     }
+    if states.iter().any(is_refusal) {
+        ask_slowly(plan.peer, &mut probers, &mut states);
+    }
     let port = |((port, prober), state): ((&u16, &Prober), PortState)| {
         Ok(Port { port: *port, slot: slot_of(*port), state, local: prober.local()? })
     };
     plan.ports.iter().zip(&probers).zip(states).map(port).collect()
+}
+
+fn is_refusal(state: &PortState) -> bool {
+    matches!(state, PortState::Closed | PortState::Prohibited(_) | PortState::Unreachable(_))
+}
+
+/// Asks silent ports again, one at a time, no faster than a host that limits its refusals sends them. What stays
+/// silent is not told apart from such a limit.
+fn ask_slowly(peer: IpAddr, probers: &mut [Prober], states: &mut [PortState]) {
+    for _ in 0..SLOW_TRIES {
+        let Some(open) = states.iter().position(|state| *state == PortState::Silent) else { return };
+        let _ = probers[open].send(FULL_LIFE, SMALL_BYTES);
+        collect(probers, REFUSAL_INTERVAL, |index, answer| {
+            if let Some(state) = port_state(peer, answer) {
+                states[index] = state;
+            }
+            false
+        });
+    }
+    for state in states.iter_mut().filter(|state| **state == PortState::Silent) {
+        *state = PortState::Unsure;
+    }
 }
 
 fn port_state(peer: IpAddr, answer: Answer) -> Option<PortState> {

@@ -54,6 +54,12 @@ impl Hop {
     pub fn is_settled(&self) -> bool {
         self.answered > 0 && (self.answered == self.asked || self.answered >= enough(self.routers.len()))
     }
+
+    /// Whether some probes were answered and some not: what is there limits its answers, which is no loss of
+    /// packets on the way.
+    pub fn is_limited(&self) -> bool {
+        (1..self.asked).contains(&self.answered)
+    }
 }
 
 /// How many distinct paths there are.

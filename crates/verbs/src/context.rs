@@ -59,7 +59,7 @@ impl ContextObject {
         failed: impl Fn(OpenError) -> Errno,
     ) -> Result<*mut abi::Context, Errno> {
         let events = Pipe::new()?;
-        let device = Device::open(&listed.info, &settings().options, events.write_fd()).map_err(failed)?;
+        let device = Device::open(&listed.info, &settings()?.options, events.write_fd()).map_err(failed)?;
         let mut verbs = abi::VerbsContext::zeroed();
         verbs.query_port = Some(query::query_port);
         verbs.query_rt_values = Some(query::query_rt_values);

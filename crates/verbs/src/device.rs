@@ -81,9 +81,10 @@ fn listed(info: DeviceInfo, index: usize) -> &'static DeviceObject {
 }
 
 fn current() -> Result<Vec<&'static DeviceObject>, Errno> {
-    match srdma_client::devices(settings().address) {
+    let asked = settings()?.address;
+    match srdma_client::devices(asked) {
         Ok(infos) if infos.is_empty() => {
-            say(&match settings().address {
+            say(&match asked {
                 Some(address) => {
                     format!("no device: no interface of this host that is up has SRDMA_ADDR={address}")
                 }

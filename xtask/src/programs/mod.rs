@@ -23,7 +23,8 @@ use stats::Stats;
 pub struct Launcher {
     srdma: PathBuf,
     work: PathBuf,
-    pattern: Mutex<Option<PathBuf>>,
+    /// Names of our C programs that are compiled already.
+    built: Mutex<Vec<String>>,
     /// Command that drops privileges and then becomes what follows; empty if none are dropped.
     unprivileged: Vec<String>,
 }
@@ -47,7 +48,7 @@ impl Launcher {
         ensure!(srdma.is_file(), "{} is not there; run `cargo xtask dist`", srdma.display());
         let work = std::env::temp_dir().join(format!("srdma-xtask-{}", std::process::id()));
         std::fs::create_dir_all(&work)?;
-        Ok(Launcher { srdma, work, pattern: Mutex::new(None), unprivileged: Vec::new() })
+        Ok(Launcher { srdma, work, built: Mutex::default(), unprivileged: Vec::new() })
     }
 
     /// The same tree copied to another place, used by nobody. Only root can become nobody.
@@ -76,18 +77,17 @@ impl Launcher {
         }
     }
 
-    /// Our own program that checks every byte, compiled against the installed header.
-    pub fn pattern_program(&self) -> Result<PathBuf> {
-        let mut built = self.pattern.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &*built {
-            return Ok(file.clone());
+    /// A C program of our own, `xtask/pattern/NAME.c`, compiled once against the installed header.
+    pub fn c_program(&self, name: &str) -> Result<PathBuf> {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.work.join(name);
+        if !built.iter().any(|known| known == name) {
+            let source = crate::suite::workspace().join("xtask/pattern").join(name).with_extension("c");
+            let library = self.srdma.with_file_name("../lib/libibverbs.so.1");
+            let flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"];
+            Program::new("cc").args(flags).args([&file, &source, &library]).success()?;
+            built.push(name.to_owned());
         }
-        let (source, file) =
-            (crate::suite::workspace().join("xtask/pattern/pattern.c"), self.work.join("pattern"));
-        let library = self.srdma.with_file_name("../lib/libibverbs.so.1");
-        let flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"];
-        Program::new("cc").args(flags).args([&file, &source, &library]).success()?;
-        *built = Some(file.clone());
         Ok(file)
     }
 

@@ -11,16 +11,21 @@ use crate::programs::{verify, Launcher, Pair};
 
 /// All of them.
 pub fn steps() -> Vec<Step> {
-    let networks: [(&str, Spec); 5] = [
+    let networks: [(&str, Spec); 7] = [
         ("cable", Spec::pair()),
         ("1%-one-spine", Spec::spines(Some(200)).loss(&[10], false)),
         ("3%-one-spine", Spec::spines(Some(200)).loss(&[30], false)),
+        ("1%-of-bursts-one-spine", Spec::spines(Some(200)).loss(&[10], true)),
+        ("3%-of-bursts-one-spine", Spec::spines(Some(200)).loss(&[30], true)),
         ("1%-of-packets", Spec::spines(Some(200)).loss(&[10; 4], false)),
         ("1%-of-bursts", Spec::spines(Some(200)).loss(&[10; 4], true)),
     ];
     let mut steps = vec![
         Step::new("data/a-wrong-bit-is-noticed", |setting| notices(setting.launcher()?)),
         Step::new("data/idle-is-idle", |setting| is_idle(setting.launcher()?)),
+        Step::new("data/objects-come-and-go", |setting: &Setting<'_>| {
+            come_and_go(setting.launcher()?, if setting.soak { 100_000 } else { 10_000 })
+        }),
     ];
     for (name, spec) in networks {
         let other = spec.clone();
@@ -63,9 +68,18 @@ fn is_idle(launcher: &Launcher) -> Result<String> {
     Ok(format!("client {}, server {}", said(&done.client.stdout), said(&done.server.stdout)))
 }
 
+/// Connected queue pairs, with all that belongs to them, leave nothing behind when they are destroyed.
+fn come_and_go(launcher: &Launcher, cycles: u32) -> Result<String> {
+    let fabric = Fabric::build(Spec::pair())?;
+    let argv = [launcher.c_program("objects")?.display().to_string(), "churn".into(), cycles.to_string()];
+    let program = launcher.program(&[], &launcher.file(".json"), &argv).on(&fabric.h1);
+    let out = program.limit(Duration::from_secs(60 + u64::from(cycles) / 50)).success()?;
+    Ok(out.stdout.trim().to_owned())
+}
+
 fn pair(launcher: &Launcher, seconds: u64) -> Result<Pair> {
     let mut pair = Pair::new("");
-    pair.argv = vec![launcher.pattern_program()?.display().to_string()];
+    pair.argv = vec![launcher.c_program("pattern")?.display().to_string()];
     pair.client_args = ["--seconds".into(), seconds.to_string()].into();
     pair.limit = Duration::from_secs(seconds + 60);
     Ok(pair)

@@ -3,13 +3,14 @@
 use anyhow::Result;
 
 use crate::suite::workspace;
+use crate::usage;
 
 /// What is wrong.
 pub fn check() -> Result<Vec<String>> {
     let Ok(text) = std::fs::read_to_string(workspace().join("README.md")) else {
         return Ok(vec!["README.md is missing".into()]);
     };
-    Ok(judge(&text, &|command| crate::COMMANDS.contains(&command), &|path| workspace().join(path).exists()))
+    Ok(judge(&text, &|name| usage::command(name).is_some(), &|path| workspace().join(path).exists()))
 }
 
 fn judge(text: &str, is_command: &dyn Fn(&str) -> bool, is_there: &dyn Fn(&str) -> bool) -> Vec<String> {

@@ -197,7 +197,7 @@ pub fn replay(command: &VerifyCommand, host: &str, failure: &Failure) -> Option<
             "SRDMA_ORDER" => format!(" --order {value}"),
             "SRDMA_ADDR" => format!(" --addr {value}"),
             "SRDMA_NO_GSO" => " --no-gso".into(),
-            "SRDMA_LOSS_PPM" => format!(" --loss {}", value.parse().unwrap_or(0.0) / 10_000.0),
+            "SRDMA_LOSS" => format!(" --loss {value}"),
             _ => String::new(),
         };
         line.push_str(&option);

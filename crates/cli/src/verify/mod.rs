@@ -25,7 +25,7 @@ use crate::options::NicOptions;
 use crate::print::{complain, out};
 use clap::Args;
 use client::Outcome;
-use failure::{Failure, FAILED};
+use failure::Failure;
 use kinds::Kind;
 use serde_json::json;
 use srdma_client::Options;
@@ -99,10 +99,7 @@ fn parse_qps(text: &str) -> Result<usize, String> {
 pub fn verify(command: &VerifyCommand) -> ExitCode {
     let options = match settings::options(&command.nic, &crate::environment::inherited) {
         Ok(options) => options,
-        Err(failure) => {
-            complain(&failure);
-            return ExitCode::from(FAILED);
-        }
+        Err(failure) => return not_started(command, &failure),
     };
     match &command.host {
         Some(host) => lead(command, host, &options),
@@ -123,10 +120,7 @@ fn lead(command: &VerifyCommand, host: &str, options: &Options) -> ExitCode {
 fn listen(command: &VerifyCommand, options: &Options) -> ExitCode {
     let listener = match target::listen(command) {
         Ok(listener) => listener,
-        Err(failure) => {
-            complain(&failure);
-            return ExitCode::from(FAILED);
-        }
+        Err(failure) => return not_started(command, &failure),
     };
     if let Ok(address) = listener.local_addr() {
         out(&match command.json {
@@ -142,17 +136,26 @@ fn listen(command: &VerifyCommand, options: &Options) -> ExitCode {
                     return code;
                 }
             }
-            Err(error) => {
-                complain(&Failure::from(error));
-                return ExitCode::from(FAILED);
-            }
+            Err(error) => return not_started(command, &error.into()),
         }
     }
+}
+
+/// Says why nothing was checked: all that there is to say.
+fn not_started(command: &VerifyCommand, failure: &Failure) -> ExitCode {
+    if command.json {
+        out(&format!("{}\n", json!({ "error": failure.to_string() })));
+    }
+    complain(failure);
+    ExitCode::from(failure.exit_code())
 }
 
 /// Prints how a run went.
 fn report(command: &VerifyCommand, outcome: &Outcome) -> ExitCode {
     let Outcome { tally, elapsed, failure } = outcome;
+    if let Some(failure) = failure.as_ref().filter(|_| tally.rounds() == 0) {
+        return not_started(command, failure);
+    }
     out(&match command.json {
         true => format!("{}\n", tally.object(*elapsed, failure.as_ref())),
         false => tally.text(*elapsed),

@@ -3,62 +3,15 @@
 
 use super::failure::Failure;
 use crate::options::NicOptions;
-use srdma_client::{DeviceInfo, Options, Order, SelectorKind};
+use srdma_client::{DeviceInfo, Options};
 use std::net::{IpAddr, UdpSocket};
-use std::str::FromStr;
 
 /// MTU assumed for an address that no interface lists, such as 127.0.0.2.
 const UNLISTED_MTU_BYTES: u32 = 1500;
 
 /// The settings; `inherited` gives the present value of a variable.
 pub fn options(nic: &NicOptions, inherited: &dyn Fn(&str) -> Option<String>) -> Result<Options, Failure> {
-    let given = nic.variables().map_err(|error| Failure::Setting(error.to_string()))?;
-    let value = |name: &str| {
-        let option = given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.clone());
-        option.or_else(|| inherited(name)).filter(|value| !value.is_empty())
-    };
-    let mut options = Options::default();
-    if let Some(paths) = number(&value, "SRDMA_PATHS")? {
-        options.paths = paths;
-    }
-    if let Some(loss_ppm) = number(&value, "SRDMA_LOSS_PPM")? {
-        options.loss_ppm = loss_ppm;
-    }
-    options.seed = number(&value, "SRDMA_SEED")?;
-    let selectors = [
-        ("single", SelectorKind::Single),
-        ("rr", SelectorKind::RoundRobin),
-        ("oblivious", SelectorKind::Oblivious),
-    ];
-    if let Some(selector) = word(&value, "SRDMA_SELECTOR", &selectors)? {
-        options.selector = selector;
-    }
-    let orders = [("strict", Order::Strict), ("default", Order::Default), ("relaxed", Order::Relaxed)];
-    if let Some(order) = word(&value, "SRDMA_ORDER", &orders)? {
-        options.order = order;
-    }
-    options.stats = value("SRDMA_STATS").map(Into::into);
-    options.trace = value("SRDMA_TRACE").map(Into::into);
-    options.no_gso = value("SRDMA_NO_GSO").is_some_and(|value| value != "0");
-    Ok(options)
-}
-
-fn number<T: FromStr>(value: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<Option<T>, Failure> {
-    let Some(text) = value(name) else { return Ok(None) };
-    let parsed = text.parse().map_err(|_| Failure::Setting(format!("{name}={text} is not understood")))?;
-    Ok(Some(parsed))
-}
-
-fn word<T: Copy>(
-    value: &dyn Fn(&str) -> Option<String>,
-    name: &str,
-    words: &[(&str, T)],
-) -> Result<Option<T>, Failure> {
-    let Some(text) = value(name) else { return Ok(None) };
-    match words.iter().find(|(word, _)| *word == text) {
-        Some((_, meaning)) => Ok(Some(*meaning)),
-        None => Err(Failure::Setting(format!("{name}={text} is not understood"))),
-    }
+    nic.settings(inherited).map_err(|error| Failure::Setting(error.to_string()))
 }
 
 /// The address that is asked for, by option or environment.
@@ -66,9 +19,15 @@ pub fn address(
     nic: &NicOptions,
     inherited: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<IpAddr>, Failure> {
-    match nic.addr {
-        Some(address) => Ok(Some(address)),
-        None => number(&|name| inherited(name).filter(|value| !value.is_empty()), "SRDMA_ADDR"),
+    match (nic.addr, inherited("SRDMA_ADDR").filter(|text| !text.is_empty())) {
+        (Some(address), _) => Ok(Some(address)),
+        (None, None) => Ok(None),
+        (None, Some(text)) => match text.parse() {
+            Ok(address) => Ok(Some(address)),
+            Err(_) => {
+                Err(Failure::Setting(format!("SRDMA_ADDR={text} is no IP address; correct or unset it")))
+            }
+        },
     }
 }
 
@@ -95,6 +54,7 @@ pub fn device_at(address: IpAddr) -> Result<DeviceInfo, Failure> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use srdma_client::Order;
 
     #[test]
     fn an_option_wins_over_its_variable() {
@@ -111,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_variable_that_makes_no_sense_is_named() {
-        for (name, value) in [("SRDMA_PATHS", "many"), ("SRDMA_ORDER", "loose"), ("SRDMA_SEED", "-")] {
+        for (name, value) in [("SRDMA_PATHS", "0"), ("SRDMA_ORDER", "loose"), ("SRDMA_SEED", "-")] {
             let inherited = |asked: &str| (asked == name).then(|| value.to_owned());
             let error = options(&NicOptions::default(), &inherited).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(value), "{error}");

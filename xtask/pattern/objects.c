@@ -1,0 +1,212 @@
+/* Whether verbs objects cost what they should, and leave nothing behind.
+ *
+ *   objects register       times ibv_reg_mr of 1 TiB of reserved address space, prints "median_us max_us"
+ *   objects churn COUNT    creates and destroys COUNT sets of PD, MR, CQ and QP, each connected to itself for one
+ *                          WRITE; fails if memory, descriptors or threads grow
+ *
+ * Needs only verbs.h.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	TIMES = 101,
+	/* Half of all cycles pass before the base is measured: the counters of some thousand queue pairs that are gone
+	 * are kept for the report at exit. */
+	WARM_UP_SHARE = 2,
+	/* Room for the allocator, and for numbers in quarantine. */
+	GROWTH_KB_MAX = 2048,
+	/* A set of queue pair numbers is 65,534: more cycles than that may claim another, with its socket. */
+	DESCRIPTORS_MAX = 2,
+	WRITE_SECONDS_MAX = 30,
+};
+
+static void fail(const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	fputs("objects: ", stderr);
+	vfprintf(stderr, format, arguments);
+	fputc('\n', stderr);
+	va_end(arguments);
+	exit(1);
+}
+
+#define MUST(what) ((what) ? (void)0 : fail("%s: %s", #what, strerror(errno)))
+
+static double now_us(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+
+static struct ibv_context *open_device(void)
+{
+	struct ibv_context *context;
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	MUST(list && list[0]);
+	MUST((context = ibv_open_device(list[0])));
+	ibv_free_device_list(list);
+	return context;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static void time_registration(void)
+{
+	const size_t bytes = (size_t)1 << 40;
+	void *reserved = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	MUST(reserved != MAP_FAILED);
+	struct ibv_context *context = open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	MUST(pd);
+	double took_us[TIMES];
+	for (int i = 0; i < TIMES; i++) {
+		double start = now_us();
+		struct ibv_mr *mr = ibv_reg_mr(pd, reserved, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+		took_us[i] = now_us() - start;
+		MUST(mr);
+		MUST(!ibv_dereg_mr(mr));
+	}
+	qsort(took_us, TIMES, sizeof *took_us, by_value);
+	printf("%.1f %.1f\n", took_us[TIMES / 2], took_us[TIMES - 1]);
+	MUST(!ibv_dealloc_pd(pd));
+	MUST(!ibv_close_device(context));
+}
+
+/* What must not grow. */
+struct holdings {
+	long resident_kb, threads, descriptors;
+};
+
+static struct holdings holdings(void)
+{
+	struct holdings held = {0};
+	char line[256];
+	FILE *status = fopen("/proc/self/status", "r");
+	MUST(status);
+	while (fgets(line, sizeof line, status)) {
+		sscanf(line, "VmRSS: %ld", &held.resident_kb);
+		sscanf(line, "Threads: %ld", &held.threads);
+	}
+	fclose(status);
+	DIR *folder = opendir("/proc/self/fd");
+	MUST(folder);
+	while (readdir(folder))
+		held.descriptors++;
+	closedir(folder);
+	return held;
+}
+
+static void connect_to_itself(struct ibv_context *context, struct ibv_qp *qp)
+{
+	union ibv_gid gid;
+	MUST(!ibv_query_gid(context, 1, 0, &gid));
+	struct ibv_qp_attr init = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+	};
+	MUST(!ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	struct ibv_qp_attr rtr = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num, .rq_psn = 7,
+		.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid, .hop_limit = 64}},
+	};
+	MUST(!ibv_modify_qp(qp, &rtr,
+			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	struct ibv_qp_attr rts = {
+		.qp_state = IBV_QPS_RTS, .sq_psn = 7, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1,
+	};
+	MUST(!ibv_modify_qp(qp, &rts,
+			    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				    IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static void write_one(struct ibv_qp *qp, struct ibv_cq *cq, struct ibv_mr *mr, uint64_t *words, uint64_t value)
+{
+	words[0] = value;
+	struct ibv_sge sge = {.addr = (uintptr_t)words, .length = sizeof *words, .lkey = mr->lkey};
+	struct ibv_send_wr wr = {
+		.wr_id = value, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = {.remote_addr = (uintptr_t)&words[1], .rkey = mr->rkey},
+	}, *bad;
+	MUST(!ibv_post_send(qp, &wr, &bad));
+	struct ibv_wc wc;
+	double deadline_us = now_us() + WRITE_SECONDS_MAX * 1e6;
+	while (!ibv_poll_cq(cq, 1, &wc)) {
+		if (now_us() > deadline_us)
+			fail("cycle %llu: no completion", (unsigned long long)value);
+		sched_yield();
+	}
+	if (wc.status != IBV_WC_SUCCESS || wc.wr_id != value || wc.qp_num != qp->qp_num || words[1] != value)
+		fail("cycle %llu: %s (vendor %u), id %llu, read back %llu", (unsigned long long)value,
+		     ibv_wc_status_str(wc.status), wc.vendor_err, (unsigned long long)wc.wr_id,
+		     (unsigned long long)words[1]);
+}
+
+static void churn(unsigned long count)
+{
+	static uint64_t words[2];
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	struct ibv_context *context = open_device();
+	struct holdings before = {0};
+	for (unsigned long i = 1; i <= count; i++) {
+		struct ibv_pd *pd;
+		struct ibv_mr *mr;
+		struct ibv_cq *cq;
+		struct ibv_qp *qp;
+		MUST((pd = ibv_alloc_pd(context)));
+		MUST((mr = ibv_reg_mr(pd, words, sizeof words, access)));
+		MUST((cq = ibv_create_cq(context, 4, NULL, NULL, 0)));
+		struct ibv_qp_init_attr init = {
+			.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+			.cap = {.max_send_wr = 2, .max_recv_wr = 2, .max_send_sge = 1, .max_recv_sge = 1},
+		};
+		MUST((qp = ibv_create_qp(pd, &init)));
+		connect_to_itself(context, qp);
+		write_one(qp, cq, mr, words, i);
+		MUST(!ibv_destroy_qp(qp));
+		MUST(!ibv_destroy_cq(cq));
+		MUST(!ibv_dereg_mr(mr));
+		MUST(!ibv_dealloc_pd(pd));
+		if (i == count / WARM_UP_SHARE)
+			before = holdings();
+	}
+	struct holdings after = holdings();
+	printf("%lu cycles: %ld to %ld kB, %ld to %ld descriptors, %ld to %ld threads\n", count, before.resident_kb,
+	       after.resident_kb, before.descriptors, after.descriptors, before.threads, after.threads);
+	if (after.resident_kb > before.resident_kb + GROWTH_KB_MAX)
+		fail("memory grows");
+	if (after.descriptors > before.descriptors + DESCRIPTORS_MAX || after.threads > before.threads)
+		fail("descriptors or threads grow");
+	MUST(!ibv_close_device(context));
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[1], "register"))
+		time_registration();
+	else if (argc == 3 && !strcmp(argv[1], "churn") && strtoul(argv[2], NULL, 10) >= WARM_UP_SHARE)
+		churn(strtoul(argv[2], NULL, 10));
+	else {
+		fputs("objects register | objects churn COUNT\n", stderr);
+		return 2;
+	}
+	return 0;
+}
