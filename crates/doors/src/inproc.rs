@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
+use srdma_engine::claims;
 pub use srdma_engine::{
     ppm_of_percent, seed, BadValue, CqEvents, Device, DeviceError, Options, Order, SelectorKind, StartError,
     VARIABLES,
@@ -25,6 +26,8 @@ pub fn device(address: IpAddr, options: &Options) -> Result<Arc<Device>, StartEr
         return Err(StartError::Forked);
     }
     HOOKS.call_once(install_hooks);
+    // A child that comes into being must find the list whole and unlocked.
+    let _claiming = claims::claiming();
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = devices.get_or_insert_with(HashMap::new);
     if let Some(device) = devices.get(&address) {
@@ -39,17 +42,27 @@ fn install_hooks() {
     // SAFETY: both hooks are plain functions that stay mapped (the library is linked with -z nodelete);
     // failure to register leaves the process as it would be without them.
     unsafe {
-        libc::pthread_atfork(None, None, Some(after_fork_in_child));
+        libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
         libc::atexit(at_exit);
     }
+}
+
+/// Waits until no thread is inside [`device`] or claims a slot.
+extern "C" fn before_fork() {
+    // A panic must not cross into the C library's fork.
+    let _ = std::panic::catch_unwind(claims::before_fork);
+}
+
+extern "C" fn after_fork_in_parent() {
+    let _ = std::panic::catch_unwind(claims::after_fork);
 }
 
 /// Runs in the child between fork and its next step. Only async-signal-safe work: a flag, and closing
 /// the descriptors that would otherwise keep the parent's slot claimed.
 extern "C" fn after_fork_in_child() {
     FORKED.store(true, Ordering::Release);
-    // The lock may be held by a thread that does not exist here; then the descriptors stay open, which
-    // close-on-exec repairs in every child that runs another program.
+    let _ = std::panic::catch_unwind(claims::after_fork);
+    // Nobody else is inside `device`: free, unless it is the thread that forks that is.
     if let Ok(devices) = DEVICES.try_lock() {
         for device in devices.iter().flat_map(HashMap::values) {
             device.abandon_in_child();
@@ -62,9 +75,12 @@ extern "C" fn at_exit() {
     if FORKED.load(Ordering::Acquire) {
         return;
     }
-    let devices: Vec<Arc<Device>> = match DEVICES.try_lock() {
-        Ok(devices) => devices.iter().flat_map(HashMap::values).cloned().collect(),
-        Err(_) => return,
+    let devices: Vec<Arc<Device>> = {
+        let _claiming = claims::claiming();
+        match DEVICES.try_lock() {
+            Ok(devices) => devices.iter().flat_map(HashMap::values).cloned().collect(),
+            Err(_) => return,
+        }
     };
     for device in devices {
         // A panic must not cross into the C library's exit.

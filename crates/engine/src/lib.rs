@@ -10,6 +10,7 @@
 
 mod announce;
 mod background;
+pub mod claims;
 mod clock;
 pub mod counters;
 pub mod device;

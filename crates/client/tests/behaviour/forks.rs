@@ -248,6 +248,69 @@ fn children_do_not_hold_the_slot_when_the_parent_is_gone() {
     bound.expect("the slot is free");
 }
 
+/// Devices that one process opens, one after the other, while another of its threads forks.
+const DEVICES: u8 = 60;
+
+/// Opens devices and claims their slots while children come into being, which outlive it.
+fn parent_that_opens(first: std::net::IpAddr) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..DEVICES {
+                End::new(Host::open(nth(first, number), &options()), Shape::default());
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            let child = fork();
+            if child == 0 {
+                // SAFETY: async-signal-safe calls only: lets go of what the test reads, and waits for its end.
+                unsafe {
+                    (0..3).for_each(|fd| {
+                        libc::close(fd);
+                    });
+                    libc::alarm(60);
+                    loop {
+                        libc::pause();
+                    }
+                }
+            }
+            say(child);
+        }
+    });
+    say("opened");
+}
+
+fn nth(first: std::net::IpAddr, number: u8) -> std::net::IpAddr {
+    let std::net::IpAddr::V4(v4) = first else { panic!("{first}") };
+    let [a, b, c, _] = v4.octets();
+    [a, b, c, 3 + number].into()
+}
+
+#[test]
+fn a_child_made_while_a_device_is_opened_does_not_hold_its_slot() {
+    if let Some(words) = part() {
+        return parent_that_opens(words[1].parse().unwrap());
+    }
+    let first = addresses()[0];
+    let mut parent = Part::start(this_test!(), &format!("parent {first}"));
+    let mut children: Vec<libc::pid_t> = Vec::new();
+    while let Ok(child) = parent.hear().parse() {
+        children.push(child);
+    }
+    let (status, log) = parent.finish();
+    let bound: Vec<_> =
+        (0..DEVICES).map(|number| std::net::UdpSocket::bind((nth(first, number), 4791))).collect();
+    for &child in &children {
+        // SAFETY: a child of the part, which waits for this.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+    }
+    assert!(status.success(), "{status}\n{log}");
+    assert!(children.len() > 1, "no child came into being");
+    let held: Vec<usize> = (0..bound.len()).filter(|&number| bound[number].is_err()).collect();
+    assert_eq!(held, [0; 0], "slots that {} children hold", children.len());
+}
+
 fn exists(process: libc::pid_t) -> bool {
     // SAFETY: signal 0 only asks.
     unsafe { libc::kill(process, 0) == 0 }
