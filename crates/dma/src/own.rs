@@ -127,6 +127,17 @@ impl OwnMemory {
         self.piped = true;
     }
 
+    /// Whether the descriptors in use still are what was opened, and not closed or replaced by the program. One system
+    /// call, or two where there is no staging memory.
+    pub fn is_intact(&self) -> bool {
+        self.staging.as_ref().is_none_or(Staging::is_intact) && self.pipe.as_ref().is_none_or(Pipe::is_intact)
+    }
+
+    /// Lets go of descriptors that are not intact without closing anything: the numbers may be the program's.
+    pub fn abandon(&mut self) {
+        std::mem::forget((self.staging.take(), self.pipe.take()));
+    }
+
     /// Copies `ours` to `theirs`, in order. Adjoining targets are joined, and one system call takes up to
     /// 64 KiB.
     pub fn write(&mut self, batch: &[Transfer]) -> Result<(), Fault> {

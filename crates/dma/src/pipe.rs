@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 
-use crate::staging::{moved, Moved};
+use crate::staging::{inode, moved, Moved};
 
 /// Bytes per step: a pipe holds at least a page, even where a user has too many of them (pipe(7)).
 const STEP_BYTES: usize = 4096;
@@ -13,6 +13,7 @@ const STEP_BYTES: usize = 4096;
 pub(crate) struct Pipe {
     read_end: File,
     write_end: File,
+    inode: libc::ino_t,
     /// Who opened it, see [`crate::staging::Staging::pid`].
     pub(crate) pid: libc::pid_t,
 }
@@ -26,7 +27,13 @@ impl Pipe {
         }
         // SAFETY: both were just made and belong to nobody else.
         let (read_end, write_end) = unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) };
-        Ok(Pipe { read_end, write_end, pid })
+        Ok(Pipe { inode: inode(ends[0])?, read_end, write_end, pid })
+    }
+
+    /// See [`crate::staging::Staging::is_intact`].
+    pub(crate) fn is_intact(&self) -> bool {
+        let ends = [self.read_end.as_raw_fd(), self.write_end.as_raw_fd()];
+        ends.into_iter().all(|fd| inode(fd).is_ok_and(|found| found == self.inode))
     }
 
     /// Moves up to `length` bytes, not beyond a page on either side.

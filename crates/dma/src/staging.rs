@@ -13,6 +13,7 @@ pub(crate) const STAGING_BYTES: usize = 1 << 16;
 pub(crate) struct Staging {
     file: OwnedFd,
     at: NonNull<u8>,
+    inode: libc::ino_t,
     /// Who made it: a child after fork must not mix its bytes with its parent's.
     pub(crate) pid: libc::pid_t,
 }
@@ -53,9 +54,14 @@ impl Staging {
             return Err(io::Error::last_os_error());
         }
         match NonNull::new(at.cast()) {
-            Some(at) => Ok(Staging { file, at, pid }),
+            Some(at) => Ok(Staging { inode: inode(fd)?, file, at, pid }),
             None => Err(io::ErrorKind::OutOfMemory.into()),
         }
+    }
+
+    /// Whether the descriptor still names our file, and was not closed or replaced by the program.
+    pub(crate) fn is_intact(&self) -> bool {
+        inode(self.file.as_raw_fd()).is_ok_and(|found| found == self.inode)
     }
 
     /// Copies `length` bytes at `source` to byte `offset` of the staging memory.
@@ -100,6 +106,17 @@ impl Drop for Staging {
     fn drop(&mut self) {
         // SAFETY: the mapping made by `open`; nobody borrows from it.
         unsafe { libc::munmap(self.at.as_ptr().cast(), STAGING_BYTES) };
+    }
+}
+
+/// The inode number of an open file: no two anonymous files or pipes have the same.
+pub(crate) fn inode(fd: libc::c_int) -> io::Result<libc::ino_t> {
+    // SAFETY: zero is a valid value of this struct of integers.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `found` is writable and outlives the call.
+    match unsafe { libc::fstat(fd, &mut found) } {
+        0 => Ok(found.st_ino),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

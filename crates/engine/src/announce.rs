@@ -48,6 +48,19 @@ pub(crate) fn lost(qpn: Qpn, local: IpAddr, peer: Option<SocketAddr>, peer_qpn: 
     }
 }
 
+/// Says that the program has taken our descriptors away, once per device.
+pub(crate) fn descriptors_lost(slot: Option<(IpAddr, Slot)>) {
+    use std::io::Write;
+    let device =
+        slot.map_or("a device".into(), |(local, slot)| format!("{local} (UDP port {})", slot.port()));
+    let text = format!(
+        "srdma: this program has closed descriptors that are not its own, those of {device} among them; its queue \
+         pairs fail. Descriptors must be closed by number, or all of them before the first RDMA call."
+    );
+    // A closed stderr is not worth a panic.
+    drop(writeln!(std::io::stderr(), "{text}"));
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -142,6 +142,9 @@ fn run(shared: &Arc<Shared>) {
             Sleep::Listening => listen(shared, &mut habits),
             Sleep::Napping => nap(shared, &mut habits),
         }
+        if shared.pillow.is_lost() {
+            shared.lose();
+        }
     }
 }
 
@@ -159,7 +162,7 @@ fn listen(shared: &Arc<Shared>, habits: &mut Habits) {
     }
     let had_packets = shared.pillow.sleep(socket, deadline, clock::now());
     shared.pillow.get_up();
-    if shared.is_over() {
+    if shared.is_over() || shared.pillow.is_lost() {
         return;
     }
     if had_packets && shared.callers_waiting.load(Ordering::Relaxed) > 0 {

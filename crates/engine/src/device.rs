@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use srdma_abi::{AsyncEvent, AsyncKind, Cause, PortInfo, QpAttributes, QpInit, QpMask, QpState};
 use srdma_memory::Rights;
 use srdma_net::interfaces::{self, Interface};
-use srdma_net::{Capture, Endpoint, ReceiveBatch};
+use srdma_net::{Capture, Endpoint, ReceiveBatch, SlotHandle};
 use srdma_ring::{CompletionProducer, DoorbellPage, WorkConsumer};
 use srdma_rnic::world::Queues;
 use srdma_rnic::{ControlError, Nic, NicConfig};
@@ -19,10 +19,10 @@ use srdma_transport::Config;
 use crate::numbers::Numbers;
 use crate::options::{for_this_process, Options};
 use crate::patience::Patience;
-use crate::queues::{write_event, CqEvents};
+use crate::queues::CqEvents;
 use crate::wake::Pillow;
 use crate::worker::Worker;
-use crate::{background, clock, stats};
+use crate::{announce, background, claims, clock, stats};
 
 /// Receive buffers of 64 KiB: what one system call may bring.
 const RECEIVE_BUFFERS: usize = 32;
@@ -147,6 +147,8 @@ pub(crate) struct Shared {
     gone: AtomicBool,
     /// Our own code has failed: everything was flushed, nothing more is done.
     failed: AtomicBool,
+    /// Descriptors of ours were closed or replaced by the program; that is why it has failed.
+    lost: AtomicBool,
     /// Some queue pair has been in the error state: receives posted now may have to be flushed.
     flushing: AtomicBool,
 }
@@ -193,7 +195,9 @@ impl Shared {
             // meanwhile is never left to nobody.
             let Some(mut worker) = self.try_lock() else { return result };
             let had_packets = work(&mut worker, &self.sends, &self.recvs);
-            self.let_go(worker);
+            if !self.let_go(worker) {
+                return result;
+            }
             *result.get_or_insert(false) |= had_packets;
             if !self.doorbells_pending() {
                 return result;
@@ -211,7 +215,9 @@ impl Shared {
         unsafe { libc::ppoll(&mut socket, 1, &span, std::ptr::null()) };
         self.callers_waiting.fetch_sub(1, Ordering::Relaxed);
         self.patience.waited(clock::now());
-        if socket.revents != 0 {
+        if socket.revents & libc::POLLNVAL != 0 {
+            self.lose();
+        } else if socket.revents != 0 {
             self.progress_if_free();
         }
     }
@@ -220,13 +226,16 @@ impl Shared {
     pub(crate) fn progress_blocking(&self) {
         let mut worker = self.lock();
         worker.turn(&self.sends, &self.recvs);
-        self.let_go(worker);
+        let _ = self.let_go(worker);
     }
 
     /// Fires timers that are due, if nobody holds the lock.
     pub(crate) fn timers_if_free(&self) -> Option<bool> {
         let mut worker = self.try_lock()?;
-        worker.timers(clock::now());
+        let now = clock::now();
+        if worker.look_after(now) {
+            worker.timers(now);
+        }
         Some(false)
     }
 
@@ -250,9 +259,11 @@ impl Shared {
         }
     }
 
-    /// Unlocks, and wakes the background thread if it would sleep past what has become due.
-    fn let_go(&self, mut worker: MutexGuard<'_, Worker>) {
+    /// Unlocks, and wakes the background thread if it would sleep past what has become due. False: descriptors were
+    /// found to be no longer ours, and the device has ended.
+    fn let_go(&self, mut worker: MutexGuard<'_, Worker>) -> bool {
         let deadline = worker.deadline(clock::now());
+        let lost = worker.is_lost;
         if worker.counters.failures > 0 {
             self.flushing.store(true, Ordering::Relaxed);
         }
@@ -260,6 +271,10 @@ impl Shared {
         if let Some(deadline) = deadline {
             self.pillow.kick(deadline);
         }
+        if lost || self.pillow.is_lost() {
+            self.lose();
+        }
+        !self.is_over()
     }
 }
 
@@ -268,8 +283,8 @@ pub struct Device {
     address: IpAddr,
     options: Options,
     shared: Arc<Shared>,
-    /// The slot's socket once claimed, or -1: for a child that cannot have the lock.
-    slot_fd: AtomicI32,
+    /// The slot's socket once claimed: for a child that cannot have the lock.
+    slot: OnceLock<SlotHandle>,
 }
 
 impl Device {
@@ -295,7 +310,7 @@ impl Device {
         let doorbells = || DoorbellPage::heap(DOORBELLS).map_err(|e| StartError::Setting(e.to_string()));
         let shared = Shared {
             worker: Mutex::new(Worker::new(nic)),
-            pillow: Pillow::new().map_err(system("Making an eventfd"))?,
+            pillow: Pillow::new().map_err(system("Making a timerfd"))?,
             sends: doorbells()?,
             recvs: doorbells()?,
             patience: Patience::default(),
@@ -303,10 +318,10 @@ impl Device {
             callers_waiting: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             flushing: AtomicBool::new(false),
         };
-        let slot_fd = AtomicI32::new(-1);
-        Ok(Arc::new(Device { address, options, shared: Arc::new(shared), slot_fd }))
+        Ok(Arc::new(Device { address, options, shared: Arc::new(shared), slot: OnceLock::new() }))
     }
 
     /// Its address.
@@ -341,9 +356,13 @@ impl Device {
             return Err(DeviceError::Gone);
         }
         let mut worker = self.shared.lock();
-        let run = std::panic::AssertUnwindSafe(|| call(&mut worker));
+        let run = std::panic::AssertUnwindSafe(|| match worker.look_after(clock::now()) {
+            true => call(&mut worker),
+            false => Err(DeviceError::Gone),
+        });
         let result = std::panic::catch_unwind(run);
-        self.shared.let_go(worker);
+        // Whoever calls hears of a device that has ended with the next call.
+        let _ = self.shared.let_go(worker);
         self.shared.hand_over_doorbells();
         result.unwrap_or_else(|_| {
             self.shared.fail();
@@ -355,6 +374,7 @@ impl Device {
     pub fn opened(&self, async_fd: RawFd) {
         // A device that is gone has no events.
         let _ = self.control(|worker| {
+            worker.world.rings.learn(async_fd);
             worker.world.rings.opens.push(async_fd);
             Ok(())
         });
@@ -452,6 +472,8 @@ impl Device {
             gso: !self.options.no_gso,
             ..srdma_net::Options::default()
         };
+        // Until the slot is where a child finds it.
+        let _claiming = claims::claiming();
         let mut endpoint = Endpoint::open(self.address, &wanted)?;
         if self.options.loss_ppm > 0 {
             let seed = self.options.seed.unwrap_or_else(clock::entropy);
@@ -468,7 +490,8 @@ impl Device {
         // Its first step waits for the lock that is held here. Whatever fails up to here leaves no half of a device.
         background::spawn(&self.shared).map_err(system("Starting the background thread"))?;
         self.shared.socket.store(endpoint.readable_fd().as_raw_fd(), Ordering::Relaxed);
-        self.slot_fd.store(endpoint.readable_fd().as_raw_fd(), Ordering::Release);
+        // A slot is claimed once.
+        let _ = self.slot.set(endpoint.slot_handle());
         worker.world.free_bytes = endpoint.free_bytes();
         worker.numbers = Some(Numbers::new(endpoint.slot(), clock::entropy() as u16));
         worker.world.batch = Some(batch);
@@ -573,16 +596,20 @@ impl Device {
 
     /// Writes an event on the caller's behalf.
     pub fn signal(&self, events: CqEvents) {
-        write_event(events.fd, events.cookie.to_ne_bytes());
+        let mut worker = self.shared.lock();
+        worker.look_after(clock::now());
+        worker.world.rings.tell(events.fd, events.cookie.to_ne_bytes());
+        let _ = self.shared.let_go(worker);
     }
 
-    /// Runs `work`; a panic of ours fails the device instead of the program.
+    /// Runs `work`; a panic of ours fails the device instead of the program. Once it has failed, what was posted just
+    /// then is flushed.
     fn guard<T>(&self, work: impl FnOnce(&Shared) -> T) {
-        if self.shared.is_over() {
-            return;
-        }
-        let run = std::panic::AssertUnwindSafe(|| work(&self.shared));
-        if std::panic::catch_unwind(run).is_err() {
+        let work = || match self.shared.is_over() {
+            false => drop(work(&self.shared)),
+            true => self.shared.flush_posted(),
+        };
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
             self.shared.fail();
         }
     }
@@ -607,6 +634,9 @@ impl Device {
                 eprintln!("srdma: cannot write {}: {error}", path.display());
             }
         }
+        if !worker.look_after(now) {
+            worker.world.abandon_descriptors();
+        }
         let Worker { nic, world, counters, .. } = &mut *worker;
         for qpn in world.rings.queue_pairs() {
             // A queue pair that is already gone needs no farewell.
@@ -620,17 +650,15 @@ impl Device {
     /// In a child after fork: gives up the parent's descriptors. Async-signal-safe: flags, dup(2) and close(2) only.
     pub fn abandon_in_child(&self) {
         self.shared.gone.store(true, Ordering::Release);
-        let slot_fd = self.slot_fd.load(Ordering::Acquire);
-        match self.shared.try_lock() {
-            Some(worker) => {
+        match (self.shared.try_lock(), self.slot.get()) {
+            (Some(worker), _) => {
                 if let Some(endpoint) = &worker.world.endpoint {
                     endpoint.close_descriptors_in_child();
                 }
             }
             // The parent was at work, and its thread will never unlock here.
-            // SAFETY: the number of an endpoint that lives as long as this device.
-            None if slot_fd >= 0 => unsafe { Endpoint::close_slot_in_child(slot_fd) },
-            None => {}
+            (None, Some(slot)) => slot.close_in_child(),
+            (None, None) => {}
         }
     }
 }
@@ -650,7 +678,35 @@ impl Shared {
         let event = AsyncEvent { kind: AsyncKind::DeviceFatal, object: 0 };
         worker.world.rings.raise(event);
         drop(worker);
+        self.flushing.store(true, Ordering::Relaxed);
+        // Who posted meanwhile, and found the lock taken or the device not yet failed, counts on being seen here.
+        self.flush_posted();
         self.pillow.kick_always();
+    }
+
+    /// Completes what was posted to a device that has failed. Like [`Shared::work_if_free`]: who finds the lock taken
+    /// goes away, and whoever has it looks at the doorbells once more after letting go.
+    fn flush_posted(&self) {
+        while !self.gone.load(Ordering::Acquire) && self.doorbells_pending() {
+            let Some(mut worker) = self.try_lock() else { return };
+            let flush = || worker.flush_posted(&self.sends, &self.recvs);
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(flush));
+        }
+    }
+
+    /// Descriptors of ours were closed, or their numbers belong to the program now. Nothing can be sent or received any
+    /// more, and nothing of ours may be written or closed by its number. Not to be called with the lock held.
+    pub(crate) fn lose(&self) {
+        if self.gone.load(Ordering::Acquire) || self.lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.socket.store(-1, Ordering::Relaxed);
+        let mut worker = self.lock();
+        let local = worker.slot();
+        worker.world.abandon_descriptors();
+        drop(worker);
+        announce::descriptors_lost(local);
+        self.fail();
     }
 }
 

@@ -27,6 +27,11 @@ impl Numbers {
         Numbers { slot, next: start, used: vec![false; 1 << 16].into(), quarantine: VecDeque::new() }
     }
 
+    /// The slot.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
     /// A number that nobody has had for a while.
     pub fn take(&mut self, now: Now) -> Result<Qpn, Exhausted> {
         while let Some(&(freed, index)) = self.quarantine.front() {

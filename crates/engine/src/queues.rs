@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 
 use srdma_abi::{AsyncEvent, AsyncKind, Completion, RecvEntry, SendEntry};
+use srdma_net::Identity;
 use srdma_ring::{CompletionProducer, Next, WorkConsumer, ENTRY_BYTES_MAX};
 use srdma_rnic::world::{CqFull, Queues, Taken};
 use srdma_seams::{Cqn, Qpn};
@@ -37,12 +38,34 @@ pub(crate) struct RingTable {
     scratch: Option<Box<[u8; ENTRY_BYTES_MAX]>>,
     /// Event descriptors of every open of the device, for events about the device itself.
     pub(crate) opens: Vec<RawFd>,
+    /// What each event descriptor named when the client handed it over.
+    files: HashMap<RawFd, Identity>,
+    /// The program closes descriptors that are not its own: each is looked at before it is written to.
+    pub(crate) wary: bool,
 }
 
 impl RingTable {
     pub(crate) fn add_qp(&mut self, qpn: Qpn, send: WorkConsumer, recv: WorkConsumer, async_fd: RawFd) {
         self.scratch.get_or_insert_with(|| Box::new([0; ENTRY_BYTES_MAX]));
+        self.learn(async_fd);
         self.qps.insert(qpn.0, Box::new(QpRings { send, recv, async_fd }));
+    }
+
+    /// A descriptor that events are written to: what its number names now.
+    pub(crate) fn learn(&mut self, fd: RawFd) {
+        if let Some(file) = Identity::of(fd) {
+            self.files.insert(fd, file);
+        }
+    }
+
+    /// Writes an event. One that does not fit its pipe is lost, as with a program that never reads: 64 KiB of them lie
+    /// there.
+    pub(crate) fn tell(&self, fd: RawFd, bytes: [u8; 8]) {
+        if self.wary && Identity::of(fd) != self.files.get(&fd).copied() {
+            return;
+        }
+        // SAFETY: eight readable bytes; the descriptor is the client's and may at worst be closed (EBADF).
+        unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
     }
 
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) {
@@ -68,6 +91,8 @@ impl RingTable {
         events: Option<CqEvents>,
         async_fd: RawFd,
     ) {
+        self.learn(async_fd);
+        events.into_iter().for_each(|events| self.learn(events.fd));
         self.cqs.insert(cq.0, Box::new(CqRing { ring, events, async_fd }));
     }
 
@@ -87,12 +112,6 @@ fn taken(next: Next) -> Result<(usize, u32, u32), Taken> {
         Next::Bad(bad) => Err(Taken::Bad(bad.into())),
         Next::Entry { bytes, offset, units } => Ok((bytes, offset, units)),
     }
-}
-
-/// An event that does not fit its pipe is lost, as with a program that never reads: 64 KiB of them lie there.
-pub(crate) fn write_event(fd: RawFd, bytes: [u8; 8]) {
-    // SAFETY: eight readable bytes; the descriptor is the client's and may at worst be closed (EBADF).
-    unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
 }
 
 pub(crate) fn async_record(event: AsyncEvent) -> [u8; 8] {
@@ -150,7 +169,7 @@ impl Queues for RingTable {
         queue.ring.push(completion).map_err(|_| CqFull)?;
         if let Some(events) = queue.events {
             if queue.ring.take_arm(solicited) {
-                write_event(events.fd, events.cookie.to_ne_bytes());
+                self.tell(events.fd, events.cookie.to_ne_bytes());
             }
         }
         Ok(())
@@ -161,14 +180,14 @@ impl Queues for RingTable {
             AsyncKind::CqErr => self.cqs.get(&event.object).map(|cq| cq.async_fd),
             AsyncKind::DeviceFatal | AsyncKind::PortActive | AsyncKind::PortErr => {
                 for fd in &self.opens {
-                    write_event(*fd, async_record(event));
+                    self.tell(*fd, async_record(event));
                 }
                 None
             }
             _ => self.qps.get(&event.object).map(|qp| qp.async_fd),
         };
         if let Some(fd) = fd {
-            write_event(fd, async_record(event));
+            self.tell(fd, async_record(event));
         }
     }
 }

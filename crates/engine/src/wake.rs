@@ -3,10 +3,14 @@
 //! The background thread publishes until when it will sleep. Whoever creates work that must be done
 //! earlier than that kicks it; nobody pays a system call for a thread that is awake or will wake in
 //! time anyway.
+//!
+//! It is kicked by a timer that is set to now, and not by an event counter: we live in somebody's process, which may
+//! have closed our descriptor and opened a file of its own under the same number. What is written to a counter would
+//! then land in that file; setting a timer on anything that is none is an error and changes nothing.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 
 use srdma_seams::Now;
 
@@ -16,26 +20,47 @@ const AWAKE: u64 = 0;
 /// Where the background thread sleeps.
 #[derive(Debug)]
 pub struct Pillow {
-    event: OwnedFd,
+    timer: OwnedFd,
     sleeping_until_ns: AtomicU64,
+    /// The timer is no longer there, or the socket is not: nobody can be woken any more.
+    lost: AtomicBool,
 }
 
 impl Pillow {
     /// A new one; nobody sleeps.
     pub fn new() -> io::Result<Pillow> {
-        // SAFETY: eventfd takes no pointers; the result is checked before it is owned.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        // SAFETY: timerfd_create takes no pointers; the result is checked before it is owned.
+        let fd =
+            unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` is a fresh descriptor that nothing else owns.
-        let event = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Pillow { event, sleeping_until_ns: AtomicU64::new(AWAKE) })
+        let timer = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Pillow { timer, sleeping_until_ns: AtomicU64::new(AWAKE), lost: AtomicBool::new(false) })
     }
 
     /// The descriptor to include in the poll set.
     pub fn fd(&self) -> RawFd {
-        self.event.as_raw_fd()
+        self.timer.as_raw_fd()
+    }
+
+    /// Whether a descriptor that is slept on was closed or replaced by the program.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Sets the timer to fire at once, or disarms it, which also takes a firing back.
+    fn set(&self, fire: bool) {
+        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = libc::timespec { tv_sec: 0, tv_nsec: i64::from(fire) };
+        let wanted = libc::itimerspec { it_interval: zero, it_value: value };
+        // An absolute time long past is due at once.
+        let flags = libc::TFD_TIMER_ABSTIME;
+        // SAFETY: `wanted` outlives the call, and no old value is asked for.
+        if unsafe { libc::timerfd_settime(self.fd(), flags, &wanted, std::ptr::null_mut()) } != 0 {
+            self.lost.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Called by the sleeper before it looks for work one last time: from here on work created by
@@ -50,10 +75,6 @@ impl Pillow {
     /// Called by the sleeper when it is up again.
     pub fn get_up(&self) {
         self.sleeping_until_ns.store(AWAKE, Ordering::SeqCst);
-        let mut count = [0u8; 8];
-        // SAFETY: the buffer has the eight bytes that an eventfd read takes; an empty one fails with
-        // EAGAIN, which is as good.
-        unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 
     /// Wakes the sleeper if it would sleep past `deadline`. Returns whether it had to.
@@ -71,9 +92,7 @@ impl Pillow {
 
     /// Wakes the sleeper whatever it does.
     pub fn kick_always(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight readable bytes; a full counter fails with EAGAIN, and then a wake-up is due anyway.
-        unsafe { libc::write(self.fd(), one.as_ptr().cast(), one.len()) };
+        self.set(true);
     }
 
     /// Sleeps until a kick, data on `socket`, or `until`. Returns whether `socket` has data.
@@ -89,6 +108,13 @@ impl Pillow {
         let timeout = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: `fds` and `timeout` live across the call; no signal mask is given.
         unsafe { libc::ppoll(fds.as_mut_ptr(), 2, timeout, std::ptr::null()) };
+        if fds[0].revents != 0 {
+            // A kick, or something that is no timer: then this does not succeed.
+            self.set(false);
+        }
+        if fds.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
+            self.lost.store(true, Ordering::Relaxed);
+        }
         fds[1].revents != 0
     }
 }
@@ -99,7 +125,7 @@ mod tests {
 
     #[test]
     fn only_a_sleeper_that_would_sleep_too_long_is_kicked() {
-        let pillow = Pillow::new().expect("eventfd");
+        let pillow = Pillow::new().expect("timerfd");
         assert!(!pillow.kick(Now(5)), "nobody sleeps");
         pillow.lie_down(Some(Now(100)));
         assert!(!pillow.kick(Now(100)), "it wakes in time");
@@ -111,10 +137,57 @@ mod tests {
     }
 
     #[test]
-    fn a_kick_before_the_sleep_ends_the_sleep() {
-        let pillow = Pillow::new().expect("eventfd");
+    fn a_kick_before_the_sleep_ends_the_sleep_and_only_that_one() {
+        let pillow = Pillow::new().expect("timerfd");
         pillow.lie_down(None);
         pillow.kick(Now(1));
         assert!(!pillow.sleep(None, None, Now(0)));
+        let mut again = libc::pollfd { fd: pillow.fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd that lives across the call.
+        assert_eq!(unsafe { libc::poll(&mut again, 1, 20) }, 0, "the kick is used up");
+        assert!(!pillow.is_lost());
+    }
+
+    /// Closed, or anything else under its number: noticed by the sleeper and by whoever kicks, and left as it is.
+    #[test]
+    fn a_descriptor_that_is_no_longer_ours_is_noticed_and_not_written_to() {
+        let empty = || tempfile().expect("a file");
+        for kick in [false, true] {
+            for replaced in [false, true] {
+                let mut pillow = Pillow::new().expect("timerfd");
+                // SAFETY: no pointers; a number that no other test gets.
+                let high = unsafe { libc::fcntl(pillow.fd(), libc::F_DUPFD_CLOEXEC, 600) };
+                assert!(high >= 600);
+                // SAFETY: fresh, and nobody else's.
+                pillow.timer = unsafe { OwnedFd::from_raw_fd(high) };
+                let file = empty();
+                // SAFETY: the number is the pillow's; what it names is replaced or closed, as a program might.
+                unsafe {
+                    match replaced {
+                        true => libc::dup2(file.as_raw_fd(), pillow.fd()),
+                        false => libc::close(pillow.fd()),
+                    };
+                }
+                pillow.lie_down(None);
+                if kick {
+                    pillow.kick(Now(1));
+                } else {
+                    pillow.sleep(None, Some(Now(1)), Now(0));
+                }
+                assert!(pillow.is_lost(), "kick {kick}, replaced {replaced}");
+                assert_eq!(file.metadata().expect("its length").len(), 0);
+                std::mem::forget(pillow);
+            }
+        }
+    }
+
+    fn tempfile() -> io::Result<std::fs::File> {
+        // SAFETY: a name that ends in a zero byte; the result is checked before it is owned.
+        let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: fresh, and nobody else's.
+        Ok(unsafe { std::fs::File::from_raw_fd(fd) })
     }
 }

@@ -22,6 +22,9 @@ const BURSTS_PER_TURN: usize = 16;
 const BATCHES_PER_TURN: usize = 4;
 /// How soon a full socket is tried again.
 const BUSY_RETRY: Duration = Duration::from_micros(100);
+/// How often it is looked whether our descriptors still are ours. Until a program that closes them all opens others
+/// under their numbers, every use of one is an error; so this is how long such a file would be at risk.
+const LOOK_AFTER: Duration = Duration::from_millis(5);
 /// Echo answers per second, at most: enough for anybody who checks the way here.
 const ECHOES_PER_SECOND: u32 = 2_000;
 
@@ -35,6 +38,9 @@ pub(crate) struct Worker {
     /// More could be sent at once.
     pub(crate) more: bool,
     delayed_until: Option<Now>,
+    looked_after: Now,
+    /// Descriptors are no longer ours.
+    pub(crate) is_lost: bool,
     echo_second: u64,
     echoes: u32,
 }
@@ -49,6 +55,8 @@ impl Worker {
             received: Batch::new(),
             more: false,
             delayed_until: None,
+            looked_after: Now(0),
+            is_lost: false,
             echo_second: 0,
             echoes: 0,
         }
@@ -77,6 +85,9 @@ impl Worker {
     pub(crate) fn send_posted(&mut self, sends: &DoorbellPage, recvs: &DoorbellPage) -> Option<Now> {
         let now = clock::now();
         let (_, slot) = self.slot()?;
+        if !self.look_after(now) {
+            return None;
+        }
         self.world.busy = false;
         self.delayed_until = self.world.endpoint.as_mut().and_then(|endpoint| endpoint.advance(now));
         let Worker { nic, world, counters, .. } = self;
@@ -84,6 +95,25 @@ impl Worker {
         recvs.take(|index| nic.doorbell_recv(now, Qpn::new(slot, index as u16), world, counters));
         self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
         Some(now)
+    }
+
+    /// Looks, now and then, whether our descriptors still are ours.
+    pub(crate) fn look_after(&mut self, now: Now) -> bool {
+        if now.since(self.looked_after) >= LOOK_AFTER && !self.is_lost {
+            self.looked_after = now;
+            self.is_lost = !self.world.is_intact();
+            self.world.rings.wary |= self.is_lost;
+        }
+        !self.is_lost
+    }
+
+    /// Flushes what was posted to a device that has failed.
+    pub(crate) fn flush_posted(&mut self, sends: &DoorbellPage, recvs: &DoorbellPage) {
+        let now = clock::now();
+        let Some(slot) = self.numbers.as_ref().map(Numbers::slot) else { return };
+        let Worker { nic, world, counters, .. } = self;
+        sends.take(|index| nic.doorbell_send(now, Qpn::new(slot, index as u16), world, counters));
+        recvs.take(|index| nic.doorbell_recv(now, Qpn::new(slot, index as u16), world, counters));
     }
 
     /// Fires what is due.
@@ -100,8 +130,11 @@ impl Worker {
             let (Some(endpoint), Some(batch)) = (&mut self.world.endpoint, &mut self.world.batch) else {
                 return any;
             };
-            // A broken socket is found out by the peers' silence; there is nobody here to tell.
-            let packets = endpoint.receive(batch).unwrap_or(0);
+            let packets = endpoint.receive(batch).unwrap_or_else(|_| {
+                // Perhaps it is not our socket any more; otherwise its state is found out by the peers' silence.
+                self.looked_after = Now(0);
+                0
+            });
             let drained = !batch.is_full();
             if packets == 0 {
                 break;

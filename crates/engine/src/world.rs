@@ -52,6 +52,20 @@ impl InProcess {
         }
     }
 
+    /// Whether all descriptors still are what was opened, and not closed or replaced by the program.
+    pub(crate) fn is_intact(&mut self) -> bool {
+        self.endpoint.as_mut().is_none_or(Endpoint::is_intact) && self.memory.is_intact()
+    }
+
+    /// They are not: nothing is sent, received or moved from here on, and nothing is closed by its number.
+    pub(crate) fn abandon_descriptors(&mut self) {
+        if let Some(endpoint) = self.endpoint.take() {
+            endpoint.abandon();
+        }
+        self.memory.abandon();
+        self.rings.wary = true;
+    }
+
     fn payload(&self, payload: PayloadRef) -> &[u8] {
         match &self.batch {
             Some(batch) => batch.bytes(payload.buffer, payload.offset, payload.length),

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use srdma_seams::{FaultPlan, Now, PathId, Slot};
@@ -17,7 +17,7 @@ use crate::notice;
 use crate::outbox::{Outbox, Outcome, DATAGRAM_BYTES_MAX};
 use crate::receive::{ReceiveBatch, Tally};
 use crate::sockets::{claim_slot, PathSockets};
-use crate::sys::{self, RawSlice};
+use crate::sys::{self, Identity, RawSlice};
 
 /// ECN-capable transport, codepoint ECT(0) (RFC 3168, section 5).
 const ECT_0: u8 = 2;
@@ -80,11 +80,28 @@ pub(crate) struct Route {
     pub(crate) class: u8,
 }
 
+/// The slot's socket by its number, for whoever cannot look into the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotHandle {
+    fd: RawFd,
+    file: Identity,
+}
+
+impl SlotHandle {
+    /// In a child after fork: gives the slot's socket up, unless the number names another file by now. For a child
+    /// that cannot use [`Endpoint::close_descriptors_in_child`], because a thread that does not exist there was using
+    /// the endpoint. Path sockets hold no slot. Async-signal-safe.
+    pub fn close_in_child(self) {
+        sys::give_up(std::iter::once((self.fd, self.file)));
+    }
+}
+
 /// One local IP address with a claimed slot.
 pub struct Endpoint {
     local: IpAddr,
     slot: Slot,
     slot_fd: OwnedFd,
+    slot_file: Identity,
     paths: PathSockets,
     outbox: Outbox,
     control: Vec<u8>,
@@ -109,10 +126,16 @@ impl Endpoint {
         options.validate()?;
         let local = local.to_canonical();
         let (slot, slot_fd) = claim_slot(local, options)?;
+        let slot_file = Identity::of(slot_fd.as_raw_fd()).ok_or(OpenError::Io {
+            what: "looking at the slot socket",
+            address: local,
+            source: io::Error::from_raw_os_error(libc::EBADF),
+        })?;
         Ok(Endpoint {
             local,
             slot,
             slot_fd,
+            slot_file,
             paths: PathSockets::new(local, options.send_buffer_bytes),
             outbox: Outbox::new(),
             control: Vec::new(),
@@ -155,17 +178,24 @@ impl Endpoint {
     /// can take their numbers while the endpoint still thinks them its own. Async-signal-safe: eventfd(2),
     /// dup(2) and close(2) only.
     pub fn close_descriptors_in_child(&self) {
-        sys::give_up(std::iter::once(self.slot_fd.as_fd()).chain(self.paths.descriptors()));
+        let slot = (self.slot_fd.as_raw_fd(), self.slot_file);
+        sys::give_up(std::iter::once(slot).chain(self.paths.descriptors()));
     }
 
-    /// The same for the slot's socket alone, by its number: for a child that cannot look into the endpoint,
-    /// because a thread that does not exist there was using it. Path sockets hold no slot.
-    ///
-    /// # Safety
-    /// `slot_fd` is that of an endpoint's [`Endpoint::readable_fd`], and the endpoint was not dropped.
-    pub unsafe fn close_slot_in_child(slot_fd: RawFd) {
-        // SAFETY: open, as the caller promises.
-        sys::give_up(std::iter::once(unsafe { BorrowedFd::borrow_raw(slot_fd) }));
+    /// See [`SlotHandle`].
+    pub fn slot_handle(&self) -> SlotHandle {
+        SlotHandle { fd: self.slot_fd.as_raw_fd(), file: self.slot_file }
+    }
+
+    /// Whether the sockets still are what was opened, and not closed or replaced by the program. Two system calls: for
+    /// the slot's socket, and for one path socket, each in turn.
+    pub fn is_intact(&mut self) -> bool {
+        Identity::of(self.slot_fd.as_raw_fd()) == Some(self.slot_file) && self.paths.next_is_intact()
+    }
+
+    /// Lets go of sockets that are not intact without closing anything: the numbers may be the program's.
+    pub fn abandon(self) {
+        std::mem::forget(self);
     }
 
     /// Whether bursts leave as one message for the kernel or device to cut.

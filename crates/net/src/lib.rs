@@ -28,9 +28,9 @@ mod sys;
 
 pub use capture::Capture;
 pub use counters::Counters;
-pub use endpoint::{Burst, Endpoint, Options};
+pub use endpoint::{Burst, Endpoint, Options, SlotHandle};
 pub use error::{OpenError, PushError, SendError};
 pub use outbox::{BURST_PACKETS_MAX, DATAGRAM_BYTES_MAX};
 pub use receive::{ReceiveBatch, Segment, Segments};
 pub use sockets::PATHS_MAX;
-pub use sys::RawSlice;
+pub use sys::{Identity, RawSlice};

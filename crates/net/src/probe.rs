@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::sys::{last_errno, RawSlice};
+use crate::sys::{last_errno, Identity, RawSlice};
 
 /// Smallest page of the architectures we run on, and what a pipe takes at once (PIPE_BUF).
 const PAGE_BYTES: usize = 4096;
@@ -15,6 +15,8 @@ const PAGE_BYTES: usize = 4096;
 pub(crate) struct Probe {
     read_end: File,
     write_end: OwnedFd,
+    /// Both ends are one file.
+    file: Option<Identity>,
 }
 
 thread_local! {
@@ -30,7 +32,13 @@ impl Probe {
         }
         // SAFETY: both were just made and belong to nobody else.
         let (read_end, write_end) = unsafe { (File::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
-        Ok(Probe { read_end, write_end })
+        Ok(Probe { file: Identity::of(ends[0]), read_end, write_end })
+    }
+
+    /// Whether the program has left the descriptors alone.
+    fn is_intact(&self) -> bool {
+        let now = [self.read_end.as_raw_fd(), self.write_end.as_raw_fd()].map(Identity::of);
+        self.file.is_some() && now == [self.file; 2]
     }
 
     /// Copies `out.len()` bytes from `address`, at most `PAGE_BYTES` and within one page.
@@ -56,7 +64,9 @@ impl Probe {
     /// Appends the bytes of `slices` to `out`; false if any is not readable.
     pub(crate) fn gather(slices: &[RawSlice], out: &mut Vec<u8>) -> bool {
         PROBE.with_borrow_mut(|probe| {
-            if probe.is_none() {
+            if !probe.as_ref().is_some_and(Probe::is_intact) {
+                // Not dropped: the numbers may be the program's.
+                std::mem::forget(probe.take());
                 *probe = Probe::open().ok();
             }
             let Some(probe) = probe else { return false };

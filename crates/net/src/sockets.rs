@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use srdma_seams::{PathId, Slot};
@@ -10,7 +10,7 @@ use srdma_seams::{PathId, Slot};
 use crate::endpoint::Options;
 use crate::error::OpenError;
 use crate::notice;
-use crate::sys;
+use crate::sys::{self, Identity};
 
 /// IP_PMTUDISC_PROBE of ip(7): DF set, the kernel's cached path MTU ignored. The same for IPv6.
 const PMTUDISC_PROBE: libc::c_int = 3;
@@ -101,6 +101,7 @@ fn size_receive_buffer(fd: BorrowedFd<'_>, wanted: u32) -> io::Result<()> {
 /// A socket that only sends; its source port is what the fabric's hash sees of the path.
 struct PathSocket {
     fd: OwnedFd,
+    file: Identity,
     port: u16,
     /// Traffic class byte that the socket is set to; `None` before the first packet.
     class: Option<u8>,
@@ -115,6 +116,8 @@ pub(crate) struct PathSockets {
     by_path: Box<[u16; PATHS_MAX]>,
     /// No further socket can be opened.
     full: bool,
+    /// The next socket to look at, see [`PathSockets::next_is_intact`].
+    look_at: usize,
     /// Paths that share another's socket.
     pub(crate) shared: u64,
 }
@@ -127,13 +130,22 @@ impl PathSockets {
             sockets: Vec::new(),
             by_path: Box::new([u16::MAX; PATHS_MAX]),
             full: false,
+            look_at: 0,
             shared: 0,
         }
     }
 
     /// Every open socket.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets.iter().map(|socket| socket.fd.as_fd())
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = (RawFd, Identity)> + '_ {
+        self.sockets.iter().map(|socket| (socket.fd.as_raw_fd(), socket.file))
+    }
+
+    /// Whether one of the sockets, another each time, still is what was opened.
+    pub(crate) fn next_is_intact(&mut self) -> bool {
+        self.look_at += 1;
+        let count = self.sockets.len().max(1);
+        let socket = self.sockets.get(self.look_at % count);
+        socket.is_none_or(|socket| Identity::of(socket.fd.as_raw_fd()) == Some(socket.file))
     }
 
     pub(crate) fn open_count(&self) -> usize {
@@ -224,7 +236,8 @@ impl PathSockets {
                 continue;
             }
             self.prepare_sending(fd.as_fd())?;
-            return Ok(PathSocket { fd, port, class: None });
+            let file = Identity::of(fd.as_raw_fd()).ok_or(io::Error::from_raw_os_error(libc::EBADF))?;
+            return Ok(PathSocket { fd, file, port, class: None });
         }
         Err(io::Error::from_raw_os_error(libc::EADDRINUSE))
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Bytes somewhere in this process, as an address and a length. They may be unmapped: only the kernel
 /// ever looks at them, and it answers `EFAULT`. Same layout as `struct iovec` (readv(2)).
@@ -187,16 +187,38 @@ pub(crate) fn drop_arrivals(fd: BorrowedFd<'_>) -> io::Result<()> {
         .map(drop)
 }
 
-/// Replaces the file behind each descriptor by an event counter that nobody uses.
-pub(crate) fn give_up<'a>(descriptors: impl Iterator<Item = BorrowedFd<'a>>) {
+/// Which open file a descriptor number names. Numbers are the program's to reuse: it may close every descriptor that
+/// it does not know (closefrom(3)) and open other files under the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// What the number names now; `None` if it is not open. Files of the same anonymous kind (eventfd, timerfd) are
+    /// not told apart. Async-signal-safe: fstat(2).
+    pub fn of(fd: RawFd) -> Option<Identity> {
+        // SAFETY: zero is a valid value of this struct of integers.
+        let mut found: libc::stat = unsafe { mem::zeroed() };
+        // SAFETY: `found` is writable and outlives the call; a number that is not open is an error.
+        let rc = unsafe { libc::fstat(fd, &mut found) };
+        (rc == 0).then_some(Identity { device: found.st_dev, inode: found.st_ino })
+    }
+}
+
+/// Replaces the file behind each descriptor that still is ours by an event counter that nobody uses.
+pub(crate) fn give_up(descriptors: impl Iterator<Item = (RawFd, Identity)>) {
     // SAFETY: no pointers.
     let harmless = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if harmless < 0 {
         return;
     }
-    for fd in descriptors {
-        // SAFETY: no pointers; the descriptor stays open, so that whoever owns it can still close it.
-        unsafe { libc::dup3(harmless, fd.as_raw_fd(), libc::O_CLOEXEC) };
+    for (fd, file) in descriptors {
+        if Identity::of(fd) == Some(file) {
+            // SAFETY: no pointers; the descriptor stays open, so that whoever owns it can still close it.
+            unsafe { libc::dup3(harmless, fd, libc::O_CLOEXEC) };
+        }
     }
     // SAFETY: made above and known to nobody.
     unsafe { libc::close(harmless) };

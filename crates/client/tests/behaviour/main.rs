@@ -5,6 +5,7 @@
 mod ground;
 
 mod death;
+mod descriptors;
 mod errors;
 mod events;
 mod forks;

@@ -134,6 +134,53 @@ fn a_fault_of_ours_flushes_what_was_posted_and_tells_the_program() {
     assert!(matches!(program.device.alloc_pd(), Err(DeviceError::Gone)));
 }
 
+/// Whoever has begun to post when the device fails may finish after everything was flushed.
+#[test]
+fn what_is_posted_while_the_device_fails_is_flushed_too() {
+    let mut program = program(6);
+    program.to_rts();
+    program.device.guard(|_| panic!("planted"));
+    assert_eq!(program.completed(), []);
+    program.post_send(1);
+    program.device.ring_send(program.qpn);
+    assert_eq!(program.completed(), [(1, Some(Cause::Flushed))]);
+    let recv = RecvEntry { wr_id: 2, ..RecvEntry::default() };
+    assert!(program.recv.push_recv(&recv) && program.recv.publish());
+    program.device.ring_recv(program.qpn);
+    assert_eq!(program.completed(), [(2, Some(Cause::Flushed))]);
+    // While somebody else has the lock, he flushes it: here, whoever posts next.
+    program.post_send(3);
+    let worker = program.device.shared.lock();
+    program.device.ring_send(program.qpn);
+    drop(worker);
+    program.device.ring_recv(program.qpn);
+    assert_eq!(program.completed(), [(3, Some(Cause::Flushed))]);
+}
+
+/// The same from another thread, at any moment.
+#[test]
+fn a_post_that_races_with_the_failure_of_the_device_completes() {
+    for round in 0..40 {
+        let mut program = program(100 + round);
+        program.to_rts();
+        let device = Arc::clone(&program.device);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_micros(u64::from(round) * 7));
+                device.guard(|_| panic!("planted"));
+            });
+            for wr_id in 0..12 {
+                program.post_send(wr_id);
+                program.device.ring_send(program.qpn);
+            }
+        });
+        let mut completed = program.completed();
+        completed.sort_unstable_by_key(|(wr_id, _)| *wr_id);
+        let all: Vec<u64> = completed.iter().map(|(wr_id, _)| *wr_id).collect();
+        assert_eq!(all, (0..12).collect::<Vec<u64>>(), "round {round}");
+    }
+}
+
 #[test]
 fn a_fault_of_ours_in_a_control_call_is_its_error_and_the_end_of_the_device() {
     let program = program(2);
