@@ -199,6 +199,7 @@ fn summary(title: &str, scene: &Scene) -> Value {
         table.row(&[shown.name.clone(), us(shown.value), us(shown.p99)]);
     }
     table.print();
+    plain("");
     let verified = match &scene.verified {
         Ok(()) => report::good("yes"),
         Err(why) => report::bad(&format!("NO: {why}")),

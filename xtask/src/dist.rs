@@ -66,6 +66,8 @@ pub fn run(args: &[String]) -> Result<(), String> {
         println!("dist: building the command");
         cargo(&root, &["build", "--release", "-p", "srdma-cli"])?;
         command(&built.join("srdma"), &fresh(&out.join("bin"))?)?;
+        // The command knows its own options: it writes its manual pages and completions.
+        call(Command::new(out.join("bin/srdma")).arg("pages").arg(fresh(&out.join("share"))?))?;
     }
     println!("dist: {}", out.display());
     Ok(())

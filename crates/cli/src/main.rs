@@ -13,6 +13,7 @@ mod check_text;
 mod environment;
 mod explain;
 mod options;
+mod pages;
 mod print;
 mod program;
 mod run;
@@ -45,6 +46,11 @@ enum Command {
     Explain(explain::ExplainCommand),
     /// Move patterns between two hosts and check every byte
     Verify(verify::VerifyCommand),
+    /// Print the completions of this command for a shell
+    Completions(pages::CompletionsCommand),
+    /// Write manual pages and completions into a directory
+    #[command(hide = true)]
+    Pages(pages::PagesCommand),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +64,8 @@ fn main() -> ExitCode {
         Command::Check(command) => check::check(&command),
         Command::Explain(command) => explain::explain(&command),
         Command::Verify(command) => verify::verify(&command),
+        Command::Completions(command) => pages::completions(&command),
+        Command::Pages(command) => pages::pages(&command),
     }
 }
 
