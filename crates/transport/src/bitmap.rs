@@ -57,14 +57,23 @@ impl SeqBits {
         was_set
     }
 
-    /// Clears `[from, end)`.
-    pub(crate) fn clear_range(&mut self, mut from: u64, end: u64) {
-        while from < end {
-            let next = ((from / 64 + 1) * 64).min(end);
-            let slot = self.slot(from);
-            self.words[slot] &= !run_mask(from % 64, next - from);
-            from = next;
-        }
+    /// Sets `[from, end)`.
+    pub(crate) fn set_range(&mut self, from: u64, end: u64) {
+        for_words(from, end, |at, mask| {
+            let slot = self.slot(at);
+            self.words[slot] |= mask;
+        });
+    }
+
+    /// Clears `[from, end)`; returns how many bits were set.
+    pub(crate) fn clear_range(&mut self, from: u64, end: u64) -> u64 {
+        let mut cleared = 0;
+        for_words(from, end, |at, mask| {
+            let slot = self.slot(at);
+            cleared += u64::from((self.words[slot] & mask).count_ones());
+            self.words[slot] &= !mask;
+        });
+        cleared
     }
 
     /// First set bit in `[from, end)`.
@@ -104,6 +113,15 @@ impl SeqBits {
             }
             at = word_start - 1;
         }
+    }
+}
+
+/// Hands `change` each word that `[from, end)` touches, by one of its numbers, and the bits meant there.
+fn for_words(mut from: u64, end: u64, mut change: impl FnMut(u64, u64)) {
+    while from < end {
+        let next = ((from / 64 + 1) * 64).min(end);
+        change(from, run_mask(from % 64, next - from));
+        from = next;
     }
 }
 
@@ -149,8 +167,15 @@ mod tests {
                 }
             }
             let (cut, end) = (rng.below(span), base + span);
-            bits.clear_range(base + cut, end);
+            let after_cut = plain[cut as usize..].iter().filter(|&&set| set).count() as u64;
+            assert_eq!(bits.clear_range(base + cut, end), after_cut, "seed {seed}");
             assert_eq!(bits.next_set(base + cut, end), None, "seed {seed}");
+            let stop = cut + rng.below(span - cut + 1);
+            bits.set_range(base + cut, base + stop);
+            for at in 0..span {
+                let want = if at < cut { plain[at as usize] } else { at < stop };
+                assert_eq!(bits.get(base + at), want, "seed {seed}");
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::handshake::Handshake;
 use crate::receiver::Receiver;
 use crate::report::Snapshot;
 use crate::sender::Sender;
-use crate::{Arrival, BogusAck, Failure, Fragment, HelloOutcome, Unit};
+use crate::{Arrival, BogusAck, Failure, Fragment, HelloOutcome, Stretch, Unit};
 
 /// Smallest UDP payload that a connection can work with.
 const DATAGRAM_BYTES_MIN: u16 = 512;
@@ -147,6 +147,12 @@ impl Connection {
     /// What packet number `seq` of `space` stands for, while its message is not finished.
     pub fn fragment(&self, space: Space, seq: u64) -> Option<Fragment> {
         self.sender.spaces[space as usize].fragment(seq)
+    }
+
+    /// What the packets of `space` from `seq` on stand for, `packets` at most, as far as they belong to one
+    /// message that is not finished.
+    pub fn stretch(&self, space: Space, seq: u64, packets: u8) -> Option<Stretch> {
+        self.sender.spaces[space as usize].stretch(seq, packets)
     }
 
     /// The unit could not be sent (socket full): take it back; it is offered again later.

@@ -87,6 +87,17 @@ pub struct Fragment {
     pub length: u32,
 }
 
+/// What consecutive packet numbers stand for that belong to one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The first. Each has as many bytes, but the message's last may have less.
+    pub first: Fragment,
+    /// Packets, at least 1.
+    pub packets: u8,
+    /// Bytes of all.
+    pub bytes: u32,
+}
+
 /// What an arriving data packet is to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {

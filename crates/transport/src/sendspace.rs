@@ -11,7 +11,7 @@ use srdma_wire::{Ack, AckBlock, Space};
 use crate::bitmap::SeqBits;
 use crate::paths::PathSet;
 use crate::units::Units;
-use crate::{BogusAck, Fragment};
+use crate::{BogusAck, Fragment, Stretch};
 
 /// A submitted message.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,13 @@ struct MessageRecord {
     packets: u32,
     length: u32,
     token: u64,
+}
+
+impl MessageRecord {
+    /// One past its last packet.
+    fn end(&self) -> u64 {
+        self.first + u64::from(self.packets)
+    }
 }
 
 /// A packet that was sent: its last transmission, and how the one before was lost, if one was.
@@ -48,6 +55,25 @@ pub(crate) struct UnitLimit {
     pub(crate) window_packets: u32,
 }
 
+impl UnitLimit {
+    /// Whether a unit may have so many packets with so much payload.
+    fn allows(&self, packets: u64, payload_bytes: u64) -> bool {
+        payload_bytes + packets * u64::from(self.header_bytes) <= self.wire_bytes
+            && payload_bytes + packets * u64::from(self.packet_cost) <= self.window_bytes
+    }
+
+    /// Of `count` packets of `length` bytes each, how many may be added to `run`.
+    fn room(&self, run: &Run, count: u64, length: u32) -> u64 {
+        let (packets, bytes) = (u64::from(run.packets), u64::from(run.payload_bytes));
+        let with = |added: u64| self.allows(packets + added, bytes + added * u64::from(length));
+        if with(count) {
+            return count;
+        }
+        // At most 64 packets: as quick as a division.
+        (1..count).take_while(|&added| with(added)).last().unwrap_or(0)
+    }
+}
+
 /// Packets chosen to travel together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
@@ -67,6 +93,14 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn end(&self) -> u64 {
         self.first + u64::from(self.packets)
+    }
+
+    fn add(&mut self, count: u64, length: u32) {
+        if count > 0 {
+            self.packets += count as u8;
+            self.payload_bytes += count as u32 * length;
+            self.last = length;
+        }
     }
 
     /// Only its first packet.
@@ -204,31 +238,39 @@ impl SendSpace {
             run.cause = Some(packet.cause);
             run.lost_on = (packet.lost_on != NO_PATH).then_some(packet.lost_on);
         }
+        let end = if again { self.lost.next_clear(first, end) } else { end };
+        let end = end.min(first + u64::from(limit.packets));
         let mut seq = first;
-        while seq < end && run.packets < limit.packets && (!again || self.lost.get(seq)) {
+        while seq < end {
             let message = self.messages.get(index)?;
-            let length = self.fragment_length(message, seq);
-            let (payload, count) = (u64::from(run.payload_bytes + length), u64::from(run.packets) + 1);
-            let too_much = payload + count * u64::from(limit.header_bytes) > limit.wire_bytes
-                || payload + count * u64::from(limit.packet_cost) > limit.window_bytes;
-            if run.packets > 0 && (length > run.each || too_much) {
-                break;
-            }
+            let (length, alike) = self.alike(message, seq);
             if run.packets == 0 {
                 run.each = length;
-            }
-            run.last = length;
-            run.packets += 1;
-            run.payload_bytes += length;
-            seq += 1;
-            if seq == message.first + u64::from(message.packets) {
-                index += 1;
-            }
-            if length < run.each {
+            } else if length > run.each {
                 break;
+            }
+            let wanted = alike.min(end - seq);
+            let count = limit.room(&run, wanted, length).max(u64::from(run.packets == 0));
+            run.add(count, length);
+            seq += count;
+            if count < wanted || length < run.each {
+                break;
+            }
+            if seq == message.end() {
+                index += 1;
             }
         }
         (run.packets > 0).then_some(run)
+    }
+
+    /// Length of packet `seq` of `message`, and how many packets of that length begin with it there.
+    fn alike(&self, message: &MessageRecord, seq: u64) -> (u32, u64) {
+        let length = self.fragment_length(message, seq);
+        let is_full = Some(length) == self.payload_bytes;
+        let last = message.end() - 1;
+        let last_is_full = is_full && self.fragment_length(message, last) == length;
+        let alike = if last_is_full || !is_full { last + 1 - seq } else { last - seq };
+        (length, alike)
     }
 
     /// One packet, sent before, whatever its state: what a probe carries.
@@ -258,16 +300,26 @@ impl SendSpace {
             self.grow(end);
             self.next = end;
         }
-        for seq in run.first.max(self.base)..end {
-            if self.lost.clear(seq) {
-                self.lost_count -= 1;
-            }
-            let slot = self.slot(seq);
-            if run.cause.is_none() {
-                self.packets[slot] = UNSENT;
-            }
-            self.packets[slot].transmit = transmit as u32;
+        let first = run.first.max(self.base);
+        if self.lost_count > 0 {
+            self.lost_count -= self.lost.clear_range(first, end);
         }
+        if run.cause.is_none() {
+            self.fill(first, end, PacketRecord { transmit: transmit as u32, ..UNSENT });
+        } else {
+            for seq in first..end {
+                let slot = self.slot(seq);
+                self.packets[slot].transmit = transmit as u32;
+            }
+        }
+    }
+
+    /// Sets the records of `[first, end)`, which may wrap around.
+    fn fill(&mut self, first: u64, end: u64, record: PacketRecord) {
+        let (slot, count) = (self.slot(first), (end - first) as usize);
+        let before_wrap = count.min(self.packets.len() - slot);
+        self.packets[slot..slot + before_wrap].fill(record);
+        self.packets[..count - before_wrap].fill(record);
     }
 
     /// The newest packets, sent for the first time as a unit, did not leave after all. False if
@@ -275,7 +327,7 @@ impl SendSpace {
     pub(crate) fn unsend(&mut self, first: u64, packets: u8) -> bool {
         let newest = first + u64::from(packets) == self.next && first >= self.base;
         if newest {
-            self.lost_count -= (first..self.next).filter(|&seq| self.lost.clear(seq)).count() as u64;
+            self.lost_count -= self.lost.clear_range(first, self.next);
             self.next = first;
         }
         newest
@@ -341,7 +393,7 @@ impl SendSpace {
         let last = usize::try_from(landed - self.first_msn - 1).ok().and_then(|i| self.messages.get(i));
         match last {
             Some(last) if self.payload_bytes.is_some() => {
-                let end = last.first + u64::from(last.packets);
+                let end = last.end();
                 if end <= self.next {
                     Ok(Some(end.max(self.base)))
                 } else {
@@ -387,23 +439,26 @@ impl SendSpace {
         newly: &mut Newly,
     ) {
         let mut seq = self.acked.next_clear(from, end.max(from));
-        let mut noted = None;
         while seq < end {
-            self.acked.set(seq);
-            newly.packets += 1;
             let transmit = units.extend(self.packet(seq).transmit);
+            let mut count = 1;
             if self.lost.clear(seq) {
                 self.lost_count -= 1;
                 newly.unlost = Some(transmit);
             } else {
-                newly.bytes += units.settle(transmit, seq);
-                if noted != Some(transmit) && units.get(transmit).is_some_and(|u| u.sent <= sent_before) {
-                    noted = Some(transmit);
-                    newly.newest = newly.newest.max(noted);
+                // What is in flight as part of one unit is acknowledged in one go.
+                let known = self.acked.next_set(seq, end).unwrap_or(end);
+                let (settled, bytes) = units.settle_run(transmit, seq, known - seq);
+                count = settled.max(1);
+                newly.bytes += bytes;
+                if units.get(transmit).is_some_and(|unit| unit.sent <= sent_before) {
+                    newly.newest = newly.newest.max(Some(transmit));
                     paths.note_acked(units, transmit);
                 }
             }
-            seq = self.acked.next_clear(seq + 1, end);
+            self.acked.set_range(seq, seq + count);
+            newly.packets += count;
+            seq = self.acked.next_clear(seq + count, end);
         }
     }
 
@@ -411,8 +466,7 @@ impl SendSpace {
     /// so its word counts only as far as everything is acknowledged.
     fn retire(&mut self, landed: u64, newly: &mut Newly) {
         while let Some(message) = self.messages.front() {
-            let received =
-                self.payload_bytes.is_some() && message.first + u64::from(message.packets) <= self.base;
+            let received = self.payload_bytes.is_some() && message.end() <= self.base;
             if !received || (self.space == Space::Request && self.first_msn >= landed) {
                 break;
             }
@@ -449,7 +503,10 @@ impl SendSpace {
     /// What packet number `seq` stands for.
     pub(crate) fn fragment(&self, seq: u64) -> Option<Fragment> {
         let index = self.message_index(seq)?;
-        let message = self.messages.get(index)?;
+        self.fragment_of(index, self.messages.get(index)?, seq)
+    }
+
+    fn fragment_of(&self, index: usize, message: &MessageRecord, seq: u64) -> Option<Fragment> {
         let offset = (seq - message.first) as u32 * self.payload_bytes?;
         Some(Fragment {
             seq,
@@ -459,6 +516,17 @@ impl SendSpace {
             offset,
             length: self.fragment_length(message, seq),
         })
+    }
+
+    /// What the packets from `seq` on stand for, `packets` at most, as far as they belong to one message.
+    pub(crate) fn stretch(&self, seq: u64, packets: u8) -> Option<Stretch> {
+        let index = self.message_index(seq)?;
+        let message = self.messages.get(index)?;
+        let first = self.fragment_of(index, message, seq)?;
+        let packets = (message.end() - seq).min(packets.into());
+        let most = u64::from(self.payload_bytes?) * packets;
+        let bytes = most.min(u64::from(message.length - first.offset)) as u32;
+        Some(Stretch { first, packets: packets as u8, bytes })
     }
 
     fn fragment_length(&self, message: &MessageRecord, seq: u64) -> u32 {
@@ -504,3 +572,6 @@ impl SendSpace {
 fn packets_of(length: u32, payload_bytes: u32) -> u32 {
     length.div_ceil(payload_bytes).max(1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -150,6 +150,26 @@ impl Units {
         freed
     }
 
+    /// The packets from `seq` on, at most `count`, are no longer in flight as part of `transmit`, as far as they
+    /// were without a gap. Returns how many, and the window bytes freed. What is in flight as part of one unit
+    /// is so of no other, and not held lost.
+    pub(crate) fn settle_run(&mut self, transmit: u64, seq: u64, count: u64) -> (u64, u64) {
+        let Some(record) = self.get_mut(transmit) else { return (0, 0) };
+        let position = seq.wrapping_sub(record.first);
+        if position >= u64::from(record.packets) {
+            return (0, 0);
+        }
+        let ones = u64::from((record.remaining >> position).trailing_ones()).min(count);
+        if ones == 0 {
+            return (0, 0);
+        }
+        let mask = (u64::MAX >> (64 - ones)) << position;
+        record.remaining &= !mask;
+        let freed = record.charge_of(mask);
+        self.inflight_bytes -= freed;
+        (ones, freed)
+    }
+
     /// Nothing of `transmit` is in flight any more. Returns which packets were, and their bytes.
     pub(crate) fn settle_all(&mut self, transmit: u64) -> (u64, u64) {
         let Some(record) = self.get_mut(transmit) else { return (0, 0) };
@@ -189,5 +209,34 @@ impl Units {
     pub(crate) fn forget_oldest(&mut self) {
         self.base += 1;
         self.live_head = self.live_head.max(self.base);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use srdma_seams::Rng;
+
+    #[test]
+    fn settling_a_run_is_settling_its_packets() {
+        for seed in 0..2_000 {
+            let mut rng = Rng::stream(seed, "settle", 0);
+            let packets = 1 + rng.below(64) as u8;
+            let all = u64::MAX >> (64 - u32::from(packets));
+            let (first, remaining) = (rng.next_u64() >> 8, (rng.next_u64() | rng.next_u64()) & all);
+            let mut units = Units::new(7);
+            let record =
+                UnitRecord { first, packets, remaining, charge_each: 1_000, charge_last: 10, ..EMPTY };
+            units.push(record);
+            let mut slow = Units::new(7);
+            slow.push(record);
+            let (seq, count) = (first + rng.below(70), 1 + rng.below(64));
+            let (settled, freed) = units.settle_run(7, seq, count);
+            let freed_slowly: u64 = (seq..seq + settled).map(|seq| slow.settle(7, seq)).sum();
+            assert_eq!(freed, freed_slowly, "seed {seed}");
+            assert_eq!(units.inflight_bytes(), slow.inflight_bytes(), "seed {seed}");
+            assert_eq!(units.get(7).map(|u| u.remaining), slow.get(7).map(|u| u.remaining), "seed {seed}");
+            assert!(settled == count || slow.settle(7, seq + settled) == 0, "seed {seed}: cut short");
+        }
     }
 }
