@@ -3,6 +3,7 @@
 //! The observer of the data path: plain additions on memory that the worker's lock already owns.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 
 use srdma_seams::event::{DropCause, RetransmitCause};
@@ -14,6 +15,29 @@ pub const DROP_CAUSES: usize = 14;
 pub const RETRANSMIT_CAUSES: usize = 6;
 /// Queue pairs that are gone and whose counters are kept one by one; beyond, only their sum is.
 const FINISHED_MAX: usize = 4096;
+
+/// Spreads our own queue pairs' numbers, of which no peer chooses any: an event is counted for every packet.
+#[derive(Clone, Debug, Default)]
+struct QpnHasher(u64);
+
+impl Hasher for QpnHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(byte.into());
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // Fibonacci hashing (Knuth, TAOCP 3, 6.4): the map takes its position from the lower bits and a tag
+        // from the upper ones.
+        let mixed = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
 
 /// What happened on one path of one queue pair.
 #[derive(Clone, Copy, Debug, Default)]
@@ -182,7 +206,7 @@ impl QpCounters {
 /// All counters of a device.
 #[derive(Debug, Default)]
 pub struct Counters {
-    live: HashMap<u32, Box<QpCounters>>,
+    live: HashMap<u32, Box<QpCounters>, BuildHasherDefault<QpnHasher>>,
     finished: Vec<(u32, Box<QpCounters>)>,
     /// Queue pairs that are gone and no longer listed one by one.
     pub finished_unlisted: u64,

@@ -171,9 +171,10 @@ impl Link for InProcess {
         };
         let mut out = endpoint.burst(burst.path, burst.peer, burst.traffic_class);
         let mut segments = burst.segments.iter();
-        for (index, packet) in burst.packets.iter().enumerate() {
+        let mut packet = 0;
+        for run in burst.runs {
             self.slices.clear();
-            for segment in segments.by_ref().take(usize::from(packet.segment_count)) {
+            for segment in segments.by_ref().take(usize::from(run.segment_count)) {
                 let address = match segment.space {
                     AddressSpace::Host => Some(segment.address as usize),
                     AddressSpace::SendRing(qpn) => self
@@ -183,11 +184,13 @@ impl Link for InProcess {
                     AddressSpace::Gpu(_) => None,
                 };
                 let Some(address) = address else {
-                    return Err(SendRefusal::Fault { packet: index });
+                    return Err(SendRefusal::Fault { packet });
                 };
                 self.slices.push(RawSlice { address, length: segment.length as usize });
             }
-            out.push_data(&packet.header, &self.slices).map_err(|_| SendRefusal::TooBig)?;
+            out.push_run(&run.header, run.packets, run.payload_each, &self.slices)
+                .map_err(|_| SendRefusal::TooBig)?;
+            packet += usize::from(run.packets);
         }
         let result = out.send().map_err(refusal);
         self.busy |= result == Err(SendRefusal::Busy);

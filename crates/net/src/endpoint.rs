@@ -456,9 +456,17 @@ impl Burst<'_> {
         self.endpoint.outbox.push(packet, payload)
     }
 
-    /// As [`Burst::push`], for a data packet: its header is a tenth of the largest.
-    pub fn push_data(&mut self, data: &Data, payload: &[RawSlice]) -> Result<(), PushError> {
-        self.endpoint.outbox.push_data(data, payload)
+    /// As [`Burst::push`], for `packets` data packets that carry `payload` between them, one part after the
+    /// other: each has `payload_each` bytes of it, the last what is left. Headers continue that of `first`
+    /// ([`srdma_wire::emit_run`]).
+    pub fn push_run(
+        &mut self,
+        first: &Data,
+        packets: u8,
+        payload_each: u32,
+        payload: &[RawSlice],
+    ) -> Result<(), PushError> {
+        self.endpoint.outbox.push_run(first, packets, payload_each, payload)
     }
 
     /// Adds a packet whose header is encoded already.

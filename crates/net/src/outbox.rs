@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use srdma_wire::{emit, emit_data, Data, Packet, DATA_HEADER_BYTES_MAX};
+use srdma_wire::{emit, emit_run, Data, Packet, DATA_HEADER_BYTES_MAX};
 
 use crate::counters::Counters;
 use crate::error::{PushError, SendError};
@@ -37,6 +37,38 @@ impl Pending {
     }
 }
 
+/// Slices of which one part after the other is taken.
+struct Cuts<'a> {
+    current: RawSlice,
+    rest: core::slice::Iter<'a, RawSlice>,
+}
+
+impl<'a> Cuts<'a> {
+    fn new(slices: &'a [RawSlice]) -> Cuts<'a> {
+        Cuts { current: RawSlice { address: 0, length: 0 }, rest: slices.iter() }
+    }
+
+    /// Appends the next `bytes` bytes to `to`, or what is left; how many that were.
+    fn take(&mut self, bytes: usize, to: &mut Vec<RawSlice>) -> usize {
+        let mut left = bytes;
+        while left > 0 {
+            if self.current.length == 0 {
+                match self.rest.next() {
+                    Some(next) => self.current = *next,
+                    None => break,
+                }
+                continue;
+            }
+            let length = left.min(self.current.length);
+            to.push(RawSlice { address: self.current.address, length });
+            self.current.address = self.current.address.wrapping_add(length);
+            self.current.length -= length;
+            left -= length;
+        }
+        bytes - left
+    }
+}
+
 /// How the kernel took a burst.
 pub(crate) enum Outcome {
     Sent,
@@ -54,8 +86,8 @@ pub(crate) struct Outbox {
     pub(crate) slices: Vec<RawSlice>,
     pub(crate) packets: Vec<Pending>,
     messages: SendMessages,
-    /// Position in `packets` of the first packet of each message.
-    starts: Vec<usize>,
+    /// Of each message, the position in `packets` of its first packet, and its bytes.
+    starts: Vec<(usize, usize)>,
 }
 
 impl Outbox {
@@ -86,14 +118,42 @@ impl Outbox {
         self.append(header_bytes, payload)
     }
 
-    /// As `push`, for a data packet.
-    pub(crate) fn push_data(&mut self, data: &Data, payload: &[RawSlice]) -> Result<(), PushError> {
-        if self.packets.len() == BURST_PACKETS_MAX {
+    /// As `push`, for `packets` data packets that carry `payload` between them, one part after the other: each
+    /// has `payload_each` bytes of it, the last what is left.
+    pub(crate) fn push_run(
+        &mut self,
+        first: &Data,
+        packets: u8,
+        payload_each: u32,
+        payload: &[RawSlice],
+    ) -> Result<(), PushError> {
+        if self.packets.len() + usize::from(packets) > BURST_PACKETS_MAX {
             return Err(PushError::Full);
         }
+        let each = payload_each as usize;
+        let payload_bytes = payload.iter().fold(0usize, |sum, slice| sum.saturating_add(slice.length));
+        if payload_bytes > each * usize::from(packets) || payload.len() >= SLICES_MAX {
+            return Err(PushError::TooLong);
+        }
         let room = &mut self.arena[self.arena_used..];
-        let header_bytes = emit_data(data, room).map_err(|_| PushError::Header)?;
-        self.append(header_bytes, payload)
+        let header_bytes = emit_run(first, packets, payload_each, room).map_err(|_| PushError::Header)?;
+        if header_bytes + each > DATAGRAM_BYTES_MAX {
+            return Err(PushError::TooLong);
+        }
+        let mut payload = Cuts::new(payload);
+        for _ in 0..packets {
+            let first_slice = self.slices.len() as u32;
+            self.slices.push(RawSlice::from(&self.arena[self.arena_used..self.arena_used + header_bytes]));
+            self.arena_used += header_bytes;
+            let payload_bytes = payload.take(each, &mut self.slices);
+            self.packets.push(Pending {
+                index: self.packets.len() as u16,
+                first_slice,
+                slice_count: self.slices.len() as u32 - first_slice,
+                bytes: (header_bytes + payload_bytes) as u32,
+            });
+        }
+        Ok(())
     }
 
     /// As `push`, with a header that is already encoded.
@@ -152,15 +212,15 @@ impl Outbox {
             }
             let segment_bytes = if end - at > 1 { first.bytes as u16 } else { 0 };
             self.messages.push(first.first_slice as usize, slices, segment_bytes);
-            self.starts.push(at);
+            self.starts.push((at, bytes));
             at = end;
         }
     }
 
     /// Packets of message number `message`.
     fn packets_of(&self, message: usize) -> core::ops::Range<usize> {
-        let end = self.starts.get(message + 1).copied().unwrap_or(self.packets.len());
-        self.starts[message]..end
+        let end = self.starts.get(message + 1).map_or(self.packets.len(), |&(start, _)| start);
+        self.starts[message].0..end
     }
 
     /// Sends everything on `fd`. `gso` is switched off when the device turns out not to do it; then the
@@ -179,7 +239,7 @@ impl Outbox {
         self.group(to, 0, *gso);
         match self.send_messages(fd, refuse_gso_errno, counters) {
             Ok(()) => Outcome::Sent,
-            Err((errno, from)) if *gso && self.messages.len() < self.packets.len() - self.starts[0] => {
+            Err((errno, from)) if *gso && self.messages.len() < self.packets.len() - self.starts[0].0 => {
                 if !matches!(errno, libc::EIO | libc::EINVAL | libc::EOPNOTSUPP | libc::EMSGSIZE) {
                     return self.judge(errno, from, counters);
                 }
@@ -219,14 +279,13 @@ impl Outbox {
                         let packets = self.packets_of(message);
                         counters.gso_messages += u64::from(packets.len() > 1);
                         counters.sent_packets += packets.len() as u64;
-                        counters.sent_bytes +=
-                            self.packets[packets].iter().map(|packet| u64::from(packet.bytes)).sum::<u64>();
+                        counters.sent_bytes += self.starts[message].1 as u64;
                     }
                     done += sent;
                 }
                 // An ICMP error that earlier packets met; reading it clears it (udp(7)).
                 Err(libc::ECONNREFUSED) if stale_errors < STALE_ERRORS_MAX => stale_errors += 1,
-                Err(errno) => return Err((errno, self.starts[done])),
+                Err(errno) => return Err((errno, self.starts[done].0)),
             }
         }
         Ok(())
@@ -249,6 +308,36 @@ impl Outbox {
             }
             libc::EMSGSIZE => Outcome::Refused(SendError::TooBig),
             errno => Outcome::Errno(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_is_cut_between_packets_wherever_slices_end() {
+        type Case<'a> = (&'a [(usize, usize)], usize, &'a [&'a [(usize, usize)]]);
+        let cases: &[Case<'_>] = &[
+            (&[(100, 30)], 10, &[&[(100, 10)], &[(110, 10)], &[(120, 10)]]),
+            (&[(100, 25)], 10, &[&[(100, 10)], &[(110, 10)], &[(120, 5)]]),
+            (&[(100, 4), (0, 0), (200, 12)], 10, &[&[(100, 4), (200, 6)], &[(206, 6)]]),
+            (&[(100, 10), (200, 10)], 10, &[&[(100, 10)], &[(200, 10)]]),
+            (&[(usize::MAX, 2)], 1, &[&[(usize::MAX, 1)], &[(0, 1)]]),
+            (&[], 10, &[&[]]),
+        ];
+        let slice = |&(address, length): &(usize, usize)| RawSlice { address, length };
+        for (slices, each, wanted) in cases {
+            let slices: Vec<RawSlice> = slices.iter().map(slice).collect();
+            let mut cuts = Cuts::new(&slices);
+            for packet in *wanted {
+                let (mut got, packet) = (Vec::new(), packet.iter().map(slice).collect::<Vec<_>>());
+                let bytes = cuts.take(*each, &mut got);
+                assert_eq!(got, packet, "{slices:?}");
+                assert_eq!(bytes, packet.iter().map(|slice| slice.length).sum::<usize>());
+            }
+            assert_eq!(cuts.take(*each, &mut Vec::new()), 0, "{slices:?}");
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 pub(crate) struct Scratch {
     pub send_entry: SendEntry,
     pub recv_entry: RecvEntry,
-    pub packets: Vec<Outgoing>,
+    pub runs: Vec<Outgoing>,
     pub segments: Vec<Segment>,
     pub visible: Vec<(u64, u64)>,
     pub sges: Vec<Vec<Sge>>,

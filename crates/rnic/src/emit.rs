@@ -3,7 +3,7 @@
 use srdma_abi::QpState;
 use srdma_memory::Rights;
 use srdma_seams::{Duration, Observer};
-use srdma_transport::{Fragment, Unit};
+use srdma_transport::{Fragment, Stretch, Unit};
 use srdma_wire::{Data, Message, NakCode, Op, Space, UnitTag};
 
 use crate::answers::Answer;
@@ -40,7 +40,7 @@ impl Qp {
             return self.on_unfit(cx, unfit);
         }
         let scratch = &cx.shared.scratch;
-        if scratch.packets.is_empty() {
+        if scratch.runs.is_empty() {
             // Only answers that are refused meanwhile: as if lost.
             return Outcome::Sent;
         }
@@ -48,7 +48,7 @@ impl Qp {
             peer,
             path: unit.path,
             traffic_class: self.attributes.traffic_class,
-            packets: &scratch.packets,
+            runs: &scratch.runs,
             segments: &scratch.segments,
         };
         match cx.world.send_burst(&burst) {
@@ -80,26 +80,27 @@ impl Qp {
         }
     }
 
+    /// Describes the unit message by message, not packet by packet: keys are asked once for each.
     fn build<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, unit: &Unit) -> Result<(), Unfit> {
         let scratch = &mut cx.shared.scratch;
-        scratch.packets.clear();
+        scratch.runs.clear();
         scratch.segments.clear();
-        for index in 0..unit.packets {
-            let seq = unit.first + u64::from(index);
-            let fragment = self.fragment(unit.space, seq).ok_or(Unfit::Gone)?;
+        let mut index = 0;
+        while index < unit.packets {
+            let stretch = self.stretch(unit, index).ok_or(Unfit::Gone)?;
+            let fragment = &stretch.first;
             if unit.space == Space::Response && self.responder.answers.is_refused(fragment.msn) {
                 break;
             }
             let begun = cx.shared.scratch.segments.len();
             let (op, solicited) = match unit.space {
-                Space::Request => self.build_request(cx, &fragment)?,
-                Space::Response => self.build_answer(cx, &fragment)?,
+                Space::Request => self.build_request(cx, &stretch)?,
+                Space::Response => self.build_answer(cx, &stretch)?,
             };
-            let scratch = &mut cx.shared.scratch;
-            let data = Data {
+            let header = Data {
                 dest_qpn: srdma_seams::Qpn(self.attributes.dest_qpn),
                 connection: self.remote_connection(),
-                psn: seq as u32,
+                psn: fragment.seq as u32,
                 unit: UnitTag { transmit: unit.transmit, path: unit.path, index, packets: unit.packets },
                 message: Message {
                     msn: fragment.msn as u32,
@@ -111,11 +112,15 @@ impl Qp {
                 tag: None,
                 op,
             };
-            scratch.packets.push(Outgoing {
-                header: data,
+            let scratch = &mut cx.shared.scratch;
+            scratch.runs.push(Outgoing {
+                header,
+                packets: stretch.packets,
+                payload_each: fragment.length,
+                payload_bytes: stretch.bytes,
                 segment_count: (scratch.segments.len() - begun) as u16,
-                payload_bytes: fragment.length,
             });
+            index += stretch.packets;
         }
         Ok(())
     }
@@ -123,26 +128,27 @@ impl Qp {
     fn build_request<W: World, O: Observer>(
         &mut self,
         cx: &mut Cx<'_, W, O>,
-        fragment: &Fragment,
+        stretch: &Stretch,
     ) -> Result<(Op, bool), Unfit> {
-        let number = fragment.token;
+        let (number, offset) = (stretch.first.token, stretch.first.offset);
         let Some(wqe) = self.requester.get(number) else { return Err(Unfit::Gone) };
         if wqe.failure.is_some() {
             return Err(Unfit::Gone);
         }
-        let range = (fragment.offset, fragment.length);
+        let range = (offset, stretch.bytes);
         self.request_payload(&cx.shared.memory, wqe, range, &mut cx.shared.scratch.segments)
             .map_err(|cause| Unfit::Request(number, cause))?;
         let solicited = wqe.opcode.consumes_receive() && wqe.flags.contains(srdma_abi::SendFlags::SOLICITED);
         let landed = self.conn.as_ref().map_or(0, |conn| conn.landed(Space::Request) as u32);
-        Ok((wqe.op(fragment.offset, landed), solicited))
+        Ok((wqe.op(offset, landed), solicited))
     }
 
     fn build_answer<W: World, O: Observer>(
         &mut self,
         cx: &mut Cx<'_, W, O>,
-        fragment: &Fragment,
+        stretch: &Stretch,
     ) -> Result<(Op, bool), Unfit> {
+        let fragment = &stretch.first;
         let Some(saved) = self.responder.answers.get(fragment.msn) else { return Err(Unfit::Gone) };
         let request = saved.request as u32;
         match saved.answer {
@@ -151,7 +157,7 @@ impl Qp {
                 let part = Target {
                     rkey: whole.rkey,
                     address: whole.address.wrapping_add(u64::from(fragment.offset)),
-                    length: fragment.length,
+                    length: stretch.bytes,
                 };
                 if part.length > 0 {
                     let access = self.attributes.access;
@@ -209,12 +215,21 @@ impl Qp {
         if unit.space != Space::Response {
             return;
         }
-        for index in 0..unit.packets {
-            let Some(fragment) = self.fragment(unit.space, unit.first + u64::from(index)) else { continue };
-            if fragment.offset + fragment.length == fragment.message_length {
-                self.responder.answers.left(fragment.msn);
+        let mut index = 0;
+        while index < unit.packets {
+            let Some(stretch) = self.stretch(unit, index) else { return };
+            let first = &stretch.first;
+            if first.offset + stretch.bytes == first.message_length {
+                self.responder.answers.left(first.msn);
             }
+            index += stretch.packets;
         }
+    }
+
+    /// What the packets of `unit` from number `index` on stand for, as far as they are of one message.
+    fn stretch(&self, unit: &Unit, index: u8) -> Option<Stretch> {
+        let first = unit.first + u64::from(index);
+        self.conn.as_ref()?.stretch(unit.space, first, unit.packets - index)
     }
 
     fn fragment(&self, space: Space, seq: u64) -> Option<Fragment> {

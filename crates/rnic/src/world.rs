@@ -133,20 +133,36 @@ pub struct Burst<'a> {
     /// Traffic class byte (DSCP; the ECN bits are the world's).
     pub traffic_class: u8,
     /// The packets, data only.
-    pub packets: &'a [Outgoing],
+    pub runs: &'a [Outgoing],
     /// Payload segments of all packets, in order.
     pub segments: &'a [Segment],
 }
 
-/// One packet of a burst.
+/// Packets of a burst that carry one part of a message after the other: a thousand packets cost little
+/// more than one until their headers are written.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
-    /// Header.
+    /// Header of the first; the others continue it ([`srdma_wire::emit_run`]).
     pub header: Data,
-    /// How many of the burst's segments are its payload.
-    pub segment_count: u16,
+    /// Packets, at least 1.
+    pub packets: u8,
+    /// Payload bytes of each packet but the last, which has the rest.
+    pub payload_each: u32,
     /// Payload bytes in all.
     pub payload_bytes: u32,
+    /// How many of the burst's segments are the payload. Their cuts need not be those between packets.
+    pub segment_count: u16,
+}
+
+impl Outgoing {
+    /// Each packet's header and payload bytes, in order.
+    pub fn packets(&self) -> impl Iterator<Item = (Data, u32)> + '_ {
+        (0..self.packets).map_while(|step| {
+            let before = self.payload_each * u32::from(step);
+            let bytes = (self.payload_bytes - before).min(self.payload_each);
+            Some((self.header.continued(step, self.payload_each)?, bytes))
+        })
+    }
 }
 
 /// Why nothing was sent.
@@ -156,7 +172,7 @@ pub enum SendRefusal {
     Busy,
     /// A payload segment of this packet is not mapped.
     Fault {
-        /// Position in `packets`.
+        /// Its position in the burst, counted over all runs.
         packet: usize,
     },
     /// The kernel refuses the destination (no route, no permission); the text is in the world's log.

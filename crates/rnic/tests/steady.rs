@@ -2,21 +2,14 @@
 //! allocation of the process.
 #![allow(clippy::unwrap_used)]
 
+mod pair;
+
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use srdma_abi::{
-    AsyncEvent, Completion, Opcode, QpAttributes, QpInit, QpMask, QpState, RecvEntry, SendEntry,
-};
-use srdma_memory::{Rights, Segment};
-use srdma_rnic::world::{
-    AtomicOp, Burst, Copy, CopyFault, CqFull, HoldSlot, Link, Mover, PayloadRef, Queues, SendRefusal, Taken,
-};
-use srdma_rnic::{Batch, Nic, NicConfig, Order};
-use srdma_seams::{ConnectionId, Cqn, Now, PathId, Qpn};
-use srdma_transport::Config;
-use srdma_wire::Packet;
+use pair::{pair, post};
+use srdma_abi::Opcode;
+use srdma_seams::Now;
 
 struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -37,163 +30,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A world without data: the same entry for ever, completions counted, packets kept for the peer.
-struct World {
-    entry: SendEntry,
-    to_post: u64,
-    completions: u64,
-    out: Vec<(PathId, Packet, u32)>,
-}
-
-impl Queues for World {
-    fn take_send(&mut self, _qpn: Qpn, entry: &mut SendEntry) -> Taken {
-        if self.to_post == 0 {
-            return Taken::Empty;
-        }
-        self.to_post -= 1;
-        entry.clone_from(&self.entry);
-        Taken::Entry { offset: 0, units: 1 }
-    }
-    fn retire_send(&mut self, _qpn: Qpn, _units: u32) {}
-    fn take_recv(&mut self, _qpn: Qpn, _entry: &mut RecvEntry) -> Taken {
-        Taken::Entry { offset: 0, units: 1 }
-    }
-    fn retire_recv(&mut self, _qpn: Qpn, _units: u32) {}
-    fn complete(&mut self, _cq: Cqn, completion: &Completion, _solicited: bool) -> Result<(), CqFull> {
-        assert_eq!(completion.status, 0, "{completion:?}");
-        self.completions += 1;
-        Ok(())
-    }
-    fn raise(&mut self, event: AsyncEvent) {
-        panic!("{event:?}");
-    }
-}
-
-impl Mover for World {
-    fn copy(&mut self, _batch: &[Copy]) -> Result<(), CopyFault> {
-        Ok(())
-    }
-    fn atomic(&mut self, _at: Segment, _op: AtomicOp) -> Result<u64, CopyFault> {
-        Ok(0)
-    }
-    fn hold(&mut self, _payload: PayloadRef) -> Option<HoldSlot> {
-        Some(HoldSlot(0))
-    }
-    fn release(&mut self, _slot: HoldSlot) {}
-    fn payload_crc(&mut self, _payload: PayloadRef) -> u32 {
-        0
-    }
-}
-
-impl Link for World {
-    fn send_burst(&mut self, burst: &Burst<'_>) -> Result<(), SendRefusal> {
-        let all = burst.packets.iter();
-        self.out
-            .extend(all.map(|outgoing| (burst.path, Packet::Data(outgoing.header), outgoing.payload_bytes)));
-        Ok(())
-    }
-    fn send_control(
-        &mut self,
-        _peer: SocketAddr,
-        path: PathId,
-        packet: &Packet,
-        _pad: u16,
-    ) -> Result<(), SendRefusal> {
-        self.out.push((path, *packet, 0));
-        Ok(())
-    }
-    fn free_bytes(&self) -> u32 {
-        8 << 20
-    }
-}
-
-struct End {
-    nic: Nic,
-    world: World,
-    address: IpAddr,
-    batch: Batch,
-}
-
-const QPN: Qpn = Qpn(5);
-
-fn end(host: u8) -> End {
-    let address = IpAddr::from([10, 0, 0, host]);
-    let nic = Nic::new(NicConfig {
-        address,
-        datagram_bytes_max: 8972,
-        transport: Config::default(),
-        order: Order::Default,
-        seed: u64::from(host),
-    });
-    let world =
-        World { entry: SendEntry::default(), to_post: 0, completions: 0, out: Vec::with_capacity(1 << 14) };
-    End { nic, world, address, batch: Batch::new() }
-}
-
-fn connect(end: &mut End, peer: u8) {
-    let pd = end.nic.alloc_pd().unwrap();
-    let key = end.nic.register(pd, 0, 1 << 40, 0, Rights(0xf)).unwrap();
-    let cq = end.nic.create_cq().unwrap();
-    let init = QpInit {
-        pd: pd.0,
-        send_cq: cq.0,
-        recv_cq: cq.0,
-        max_send_sge: 4,
-        sq_sig_all: true,
-        ..QpInit::default()
-    };
-    end.nic.create_qp(QPN, &init, ConnectionId(u64::from(peer) + 100)).unwrap();
-    let mut attributes = QpAttributes {
-        access: srdma_abi::Access(0xf),
-        has_gid: true,
-        dest_qpn: QPN.0,
-        timeout: 14,
-        retry_cnt: 7,
-        max_rd_atomic: 16,
-        max_dest_rd_atomic: 16,
-        ..QpAttributes::default()
-    };
-    attributes.dest_gid = std::net::Ipv4Addr::new(10, 0, 0, peer).to_ipv6_mapped().octets();
-    let steps = [
-        (QpState::Init, 1 | 1 << 3 | 1 << 4 | 1 << 5),
-        (QpState::Rtr, 1 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 15 | 1 << 17 | 1 << 20),
-        (QpState::Rts, 1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 13 | 1 << 16),
-    ];
-    for (state, mask) in steps {
-        attributes.state = state;
-        end.nic
-            .modify_qp(Now(0), QPN, &attributes, QpMask(mask), ConnectionId(0), &mut end.world, &mut ())
-            .unwrap();
-    }
-    end.world.entry.rkey = key.0;
-    end.world.entry.sges[0].lkey = key.0;
-}
-
-/// Lets both talk until nothing happens for a while; packets arrive at once and in order.
-fn run(ends: &mut [End; 2], now: &mut Now, rounds: usize) -> u64 {
-    let mut packets = 0;
-    for _ in 0..rounds {
-        now.0 += 20_000;
-        for side in 0..2 {
-            let [a, b] = ends;
-            let (from, to) = if side == 0 { (a, b) } else { (b, a) };
-            from.nic.pump(*now, 64, &mut from.world, &mut ());
-            to.batch.clear();
-            for (path, packet, bytes) in from.world.out.drain(..) {
-                let payload = PayloadRef { buffer: 0, offset: 0, length: bytes };
-                let from = SocketAddr::new(from.address, 49152 + path.0);
-                to.batch.push(from, &packet, payload, false);
-                packets += 1;
-            }
-            to.nic.receive(*now, &to.batch, &mut to.world, &mut ());
-            if to.nic.next_timeout().is_some_and(|at| at <= *now) {
-                to.nic.on_time(*now, &mut to.world, &mut ());
-            }
-        }
-    }
-    packets
-}
-
 #[test]
 fn steady_traffic_allocates_nothing() {
     for (opcode, length) in [
@@ -203,26 +39,14 @@ fn steady_traffic_allocates_nothing() {
         (Opcode::Read, 100_000),
         (Opcode::FetchAdd, 8),
     ] {
-        let mut ends = [end(1), end(2)];
-        connect(&mut ends[0], 2);
-        connect(&mut ends[1], 1);
-        let rkey = ends[1].world.entry.rkey;
-        let entry = &mut ends[0].world.entry;
-        (entry.opcode, entry.rkey, entry.sge_count, entry.sges[0].length) = (opcode, rkey, 1, length);
+        let mut ends = pair(opcode, length, 8972);
         let mut now = Now(0);
-        let mut post = |ends: &mut [End; 2], batches: usize| {
-            let mut packets = 0;
-            for _ in 0..batches {
-                ends[0].world.to_post += 32;
-                ends[0].nic.doorbell_send(now, QPN, &mut ends[0].world, &mut ());
-                packets += run(ends, &mut now, 60);
-            }
-            packets
-        };
-        post(&mut ends, 100);
+        for _ in 0..100 {
+            post(&mut ends, &mut now, 32, 60);
+        }
         let completed = ends[0].world.completions;
         let before = ALLOCATIONS.load(Ordering::Relaxed);
-        let packets = post(&mut ends, 50);
+        let packets: u64 = (0..50).map(|_| post(&mut ends, &mut now, 32, 60)).sum();
         let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
         assert!(ends[0].world.completions >= completed + 1000, "{opcode:?}: traffic flows");
         assert!(allocated <= 8, "{opcode:?}: {allocated} allocations in {packets} packets");

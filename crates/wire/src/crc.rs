@@ -38,6 +38,36 @@ const fn tables() -> [[u32; 256]; 16] {
     tables
 }
 
+/// What a byte at each of `places` contributes to the CRC of `length` bytes: the XOR of two CRCs of messages of
+/// that length is the XOR of the contributions of the bytes in which they differ.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // evaluated at compile time
+pub(crate) const fn contributions<const N: usize>(length: usize, places: [usize; N]) -> [[u32; 256]; N] {
+    let mut all = [[0u32; 256]; N];
+    let mut place = 0;
+    while place < N {
+        // Of a byte with one bit first; every other byte is a sum of those.
+        let mut bit = 0;
+        while bit < 8 {
+            let mut remainder = TABLES[0][1 << bit];
+            let mut zeros = length - places[place] - 1;
+            while zeros > 0 {
+                remainder = (remainder >> 8) ^ TABLES[0][(remainder & 0xff) as usize];
+                zeros -= 1;
+            }
+            all[place][1 << bit] = remainder;
+            bit += 1;
+        }
+        let mut byte = 1;
+        while byte < 256 {
+            let lowest = byte & (!byte + 1);
+            all[place][byte] = all[place][byte ^ lowest] ^ all[place][lowest];
+            byte += 1;
+        }
+        place += 1;
+    }
+    all
+}
+
 /// Remainder of `byte` with `ZEROS` bytes after it. A `u8` index into 256 entries cannot be out of
 /// bounds, so no check remains.
 #[inline(always)]

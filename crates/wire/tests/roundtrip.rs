@@ -4,8 +4,11 @@
 mod generator;
 
 use generator::{packet, samples, to_datagram};
-use srdma_seams::Rng;
-use srdma_wire::{emit, parse, EmitError, Packet, ParseError, HEADER_BYTES_MAX};
+use srdma_seams::{ConnectionId, PathId, Qpn, Rng, TransmitId};
+use srdma_wire::{
+    emit, emit_data, emit_run, parse, Data, EmitError, Message, Op, Packet, ParseError, UnitTag,
+    DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX,
+};
 
 /// Where the header ends, hence what the header check covers.
 fn header_bytes(packet: &Packet) -> usize {
@@ -123,5 +126,71 @@ fn rocev2_itself_is_named_as_a_foreign_opcode() {
         let mut datagram = [0u8; 64];
         datagram[0] = opcode;
         assert_eq!(parse(&datagram), Err(ParseError::Opcode(opcode)));
+    }
+}
+
+/// Runs of every operation, at the edges of their numbers, are the packets that each value alone makes.
+#[test]
+fn a_run_is_the_same_bytes_as_its_packets_one_by_one() {
+    let seed = 0x5eed_0004;
+    let mut rng = Rng::stream(seed, "run", 0);
+    let mut runs = 0;
+    for round in 0..20_000 {
+        let Packet::Data(mut first) = packet(&mut rng) else { continue };
+        (first.payload_crc, first.tag) = (None, None);
+        let packets = 1 + rng.below(u64::from(first.unit.packets)) as u8;
+        first.unit.index = rng.below(u64::from(first.unit.packets - packets) + 1) as u8;
+        let room = first.message.length - first.message.offset;
+        let each = rng.below(u64::from(room / u32::from(packets)) + 1) as u32;
+        if rng.below(4) == 0 {
+            first.psn = u32::MAX - rng.below(64) as u32;
+        }
+        if let Op::Write { address, .. } = &mut first.op {
+            *address = u64::MAX - rng.below(1 << 20);
+        }
+        let mut written = [0xaa; 64 * DATA_HEADER_BYTES_MAX];
+        let bytes = emit_run(&first, packets, each, &mut written).unwrap();
+        for step in 0..packets {
+            let mut alone = [0; DATA_HEADER_BYTES_MAX];
+            emit_data(&first.continued(step, each).unwrap(), &mut alone).unwrap();
+            let at = usize::from(step) * bytes;
+            let place = &written[at..at + bytes];
+            assert_eq!(place, &alone[..bytes], "seed {seed:#x}, round {round}, packet {step}");
+        }
+        let end = usize::from(packets) * bytes;
+        assert!(written[end..].iter().all(|&byte| byte == 0xaa), "nothing beyond the run is touched");
+        for short in [0, end - 1] {
+            assert_eq!(emit_run(&first, packets, each, &mut written[..short]), Err(EmitError::NoRoom));
+        }
+        runs += u32::from(packets > 1);
+    }
+    assert!(runs > 1_000, "{runs}");
+}
+
+#[test]
+fn a_run_that_no_receiver_would_take_is_refused() {
+    let message = Message { msn: 0, length: 10_000, offset: 0 };
+    let first = Data {
+        dest_qpn: Qpn(2),
+        connection: ConnectionId(1),
+        psn: 0,
+        unit: UnitTag { transmit: TransmitId(0), path: PathId(0), index: 0, packets: 8 },
+        message,
+        solicited: false,
+        payload_crc: None,
+        tag: None,
+        op: Op::Write { address: 0, rkey: 0 },
+    };
+    let mut out = [0; 64 * DATA_HEADER_BYTES_MAX];
+    assert!(emit_run(&first, 8, 1_400, &mut out).is_ok());
+    let with_crc = Data { payload_crc: Some(1), ..first };
+    let far = Message { length: u32::MAX, offset: u32::MAX - 1, ..message };
+    for (what, first, packets, each) in [
+        ("more packets than the unit has", first, 9, 1_000),
+        ("the last begins past the end of the message", first, 8, 1_429),
+        ("each payload would have its own CRC", with_crc, 8, 1_000),
+        ("offset overflows", Data { message: far, ..first }, 8, 1),
+    ] {
+        assert!(matches!(emit_run(&first, packets, each, &mut out), Err(EmitError::Field(_))), "{what}");
     }
 }

@@ -132,7 +132,9 @@ impl Nic {
             let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
             let outcome = qp.emit(cx);
             qp.is_active = outcome != Outcome::Idle;
-            qp.arm(cx);
+            if !core::mem::replace(&mut qp.is_touched, true) {
+                self.touched.push(position);
+            }
             match outcome {
                 Outcome::Idle => {}
                 Outcome::Sent => {
@@ -144,6 +146,12 @@ impl Nic {
                     blocked = true;
                 }
             }
+        }
+        // Once for all the bursts of a queue pair.
+        while let Some(position) = self.touched.pop() {
+            let Some(qp) = self.qps.at(position) else { continue };
+            qp.is_touched = false;
+            qp.arm(&mut Cx { now, world, obs, shared: &mut self.shared });
         }
         self.spread_overruns(now, world, obs);
         !blocked && !self.shared.active.is_empty()

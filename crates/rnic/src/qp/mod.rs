@@ -73,7 +73,7 @@ pub(crate) struct Qp {
     pub timer_at: Option<Now>,
     /// In the list of queue pairs with something to send.
     pub is_active: bool,
-    /// In the list of queue pairs to settle after the batch.
+    /// In the list of queue pairs to settle after the batch, or to arm after sending.
     pub is_touched: bool,
     /// Connection id that packets to us must carry.
     pub connection: ConnectionId,

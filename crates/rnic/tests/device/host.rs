@@ -312,18 +312,20 @@ impl Link for World {
         }
         let mut segments = burst.segments.iter();
         let mut packets = Vec::new();
-        for (packet, outgoing) in burst.packets.iter().enumerate() {
+        for run in burst.runs {
             let mut payload = Vec::new();
-            for segment in segments.by_ref().take(usize::from(outgoing.segment_count)) {
-                payload.extend(self.gather(segment).ok_or(SendRefusal::Fault { packet })?);
+            for segment in segments.by_ref().take(usize::from(run.segment_count)) {
+                payload.extend(self.gather(segment).ok_or(SendRefusal::Fault { packet: packets.len() })?);
             }
-            assert_eq!(payload.len(), outgoing.payload_bytes as usize);
-            packets.push(Sent {
-                peer: burst.peer,
-                path: burst.path,
-                packet: Packet::Data(outgoing.header),
-                payload,
-            });
+            assert_eq!(payload.len(), run.payload_bytes as usize);
+            assert_eq!(run.packets().count(), usize::from(run.packets));
+            for (header, bytes) in run.packets() {
+                let rest = payload.split_off(bytes as usize);
+                let packet = Packet::Data(header);
+                packets.push(Sent { peer: burst.peer, path: burst.path, packet, payload });
+                payload = rest;
+            }
+            assert!(payload.is_empty(), "payload that belongs to no packet");
         }
         assert!(segments.next().is_none(), "segments that belong to no packet");
         self.outbox.extend(packets);

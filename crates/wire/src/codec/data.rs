@@ -197,10 +197,15 @@ const fn opcode_of(op: &Op) -> u8 {
     }
 }
 
+/// Whether a receiver would take the numbers.
+pub(super) fn validate(data: &Data) -> Result<(), EmitError> {
+    validate_unit(&data.unit).map_err(EmitError::Field)?;
+    validate_message(&data.op, &data.message).map_err(EmitError::Field)
+}
+
 #[inline]
 pub(super) fn emit(data: &Data, out: &mut [u8]) -> Result<usize, EmitError> {
-    validate_unit(&data.unit).map_err(EmitError::Field)?;
-    validate_message(&data.op, &data.message).map_err(EmitError::Field)?;
+    validate(data)?;
     let code = opcode_of(&data.op);
     let crc_flag = if data.payload_crc.is_some() { FLAG_PAYLOAD_CRC } else { 0 };
     let tag_flag = if data.tag.is_some() { FLAG_TAG } else { 0 };

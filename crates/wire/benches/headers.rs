@@ -1,0 +1,51 @@
+//! What the header of a bulk packet costs: written alone, written as part of a unit, read.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::hint::black_box;
+
+use criterion::{criterion_group, criterion_main, Criterion, Throughput};
+use srdma_seams::{ConnectionId, PathId, Qpn, TransmitId};
+use srdma_wire::{emit_data, emit_run, parse, Data, Message, Op, UnitTag, DATA_HEADER_BYTES_MAX};
+
+/// What fits into one burst at an MTU of 1,500.
+const PACKETS: u8 = 44;
+const PAYLOAD_BYTES: u32 = 1_400;
+
+fn headers(c: &mut Criterion) {
+    let first = Data {
+        dest_qpn: Qpn(0x0012_3456),
+        connection: ConnectionId(0x0123_4567_89ab_cdef),
+        psn: 0x00ff_fff0,
+        unit: UnitTag { transmit: TransmitId(77), path: PathId(5), index: 0, packets: PACKETS },
+        message: Message { msn: 9, length: 1 << 20, offset: 616_000 },
+        solicited: false,
+        payload_crc: None,
+        tag: None,
+        op: Op::Write { address: 0x7f00_1234_5678, rkey: 42 },
+    };
+    let mut out = [0; PACKETS as usize * DATA_HEADER_BYTES_MAX];
+    let mut group = c.benchmark_group("headers");
+    group.throughput(Throughput::Elements(PACKETS.into()));
+    group.bench_function("emit_alone", |bench| {
+        bench.iter(|| {
+            let mut at = 0;
+            for step in 0..PACKETS {
+                let data = black_box(&first).continued(step, PAYLOAD_BYTES).unwrap();
+                at += emit_data(&data, &mut out[at..]).unwrap();
+            }
+            at
+        });
+    });
+    group.bench_function("emit_run", |bench| {
+        bench.iter(|| emit_run(black_box(&first), PACKETS, PAYLOAD_BYTES, &mut out).unwrap());
+    });
+    let mut datagram = [0; 1_472];
+    emit_data(&first, &mut datagram).unwrap();
+    group.bench_function("parse", |bench| {
+        bench.iter(|| (0..PACKETS).filter(|_| parse(black_box(&datagram)).is_ok()).count());
+    });
+    group.finish();
+}
+
+criterion_group!(benches, headers);
+criterion_main!(benches);

@@ -1,0 +1,132 @@
+//! Headers of packets that carry one part of a message after the other: written once, then continued.
+//!
+//! Between two neighbours only the packet number, the unit index, the offset and the address change. A CRC
+//! is linear: the CRC of two headers' XOR, with neither start value nor final XOR, is the XOR of their
+//! CRCs. So the check of each header is that of the first, XOR what the changed bytes contribute, each by
+//! one look-up that depends on its place.
+
+use super::data::{self, DATA_HEADER_BYTES};
+use super::error::EmitError;
+use crate::crc::contributions;
+use crate::packet::{Data, Message, Op, UnitTag};
+
+/// Places of the bytes that change: the packet number's four (the highest lies apart), the unit index, the
+/// offset's four, the address's eight.
+const PLACES: [usize; 17] = [25, 9, 10, 11, 26, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55];
+
+/// What a byte at each of the places contributes to the check of a header without extensions.
+static CONTRIBUTIONS: [[u32; 256]; PLACES.len()] = contributions(DATA_HEADER_BYTES, PLACES);
+
+impl Data {
+    /// The header of the packet `steps` after this one, if each of them carries `payload_bytes` of this
+    /// message. `None` where a number would overflow.
+    #[inline]
+    pub fn continued(&self, steps: u8, payload_bytes: u32) -> Option<Data> {
+        let bytes = payload_bytes.checked_mul(steps.into())?;
+        let mut next = *self;
+        next.psn = self.psn.wrapping_add(steps.into());
+        next.unit = UnitTag { index: self.unit.index.checked_add(steps)?, ..self.unit };
+        next.message = Message { offset: self.message.offset.checked_add(bytes)?, ..self.message };
+        if let Op::Write { address, .. } | Op::WriteImm { address, .. } = &mut next.op {
+            *address = address.wrapping_add(bytes.into());
+        }
+        Some(next)
+    }
+}
+
+/// Writes the headers of `packets` packets one after the other to the front of `out`: that of `first`, and
+/// those that continue it, where each packet but the last carries `payload_bytes`. Returns the length of one
+/// header in bytes. The same bytes as [`emit`](super::emit) would write for each.
+#[inline]
+pub fn emit_run(first: &Data, packets: u8, payload_bytes: u32, out: &mut [u8]) -> Result<usize, EmitError> {
+    let bytes = data::emit(first, out)?;
+    if packets < 2 {
+        return Ok(bytes);
+    }
+    if bytes != DATA_HEADER_BYTES {
+        return Err(EmitError::Field("extension of a run"));
+    }
+    // Those between cannot be out of range if neither end is.
+    let last = packets.wrapping_sub(1);
+    let end = first.continued(last, payload_bytes).ok_or(EmitError::Field("run"))?;
+    data::validate(&end)?;
+    let (front, rest) = out.split_first_chunk_mut::<DATA_HEADER_BYTES>().ok_or(EmitError::NoRoom)?;
+    let first = Moving::read(front);
+    let mut at = first;
+    let mut left = rest.chunks_exact_mut(DATA_HEADER_BYTES);
+    for _ in 0..last {
+        let place = left.next().and_then(|place| place.first_chunk_mut()).ok_or(EmitError::NoRoom)?;
+        *place = *front;
+        at = at.step(payload_bytes, moves_address(&end.op));
+        at.write(place, first.check ^ first.difference(&at));
+    }
+    Ok(bytes)
+}
+
+const fn moves_address(op: &Op) -> bool {
+    matches!(op, Op::Write { .. } | Op::WriteImm { .. })
+}
+
+/// The fields that change, and the check of the header that they were read from.
+#[derive(Clone, Copy)]
+struct Moving {
+    number: u32,
+    index: u8,
+    offset: u32,
+    /// What lies in its place, if the operation has none.
+    address: u64,
+    check: u32,
+}
+
+type Header = [u8; DATA_HEADER_BYTES];
+
+impl Moving {
+    #[inline(always)]
+    fn read(h: &Header) -> Moving {
+        Moving {
+            number: u32::from_be_bytes([h[25], h[9], h[10], h[11]]),
+            index: h[26],
+            offset: u32::from_be_bytes([h[44], h[45], h[46], h[47]]),
+            address: u64::from_be_bytes([h[48], h[49], h[50], h[51], h[52], h[53], h[54], h[55]]),
+            check: u32::from_be_bytes([h[20], h[21], h[22], h[23]]),
+        }
+    }
+
+    /// Those of the next header.
+    #[inline(always)]
+    fn step(self, payload_bytes: u32, moves_address: bool) -> Moving {
+        let advance = if moves_address { u64::from(payload_bytes) } else { 0 };
+        Moving {
+            number: self.number.wrapping_add(1),
+            index: self.index.wrapping_add(1),
+            offset: self.offset.wrapping_add(payload_bytes),
+            address: self.address.wrapping_add(advance),
+            check: self.check,
+        }
+    }
+
+    /// What the check of `other`'s header differs in, if all other fields are the same.
+    #[inline(always)]
+    #[allow(clippy::indexing_slicing)] // a u8 is below 256
+    fn difference(&self, other: &Moving) -> u32 {
+        let [n0, n1, n2, n3] = (self.number ^ other.number).to_be_bytes();
+        let [o0, o1, o2, o3] = (self.offset ^ other.offset).to_be_bytes();
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = (self.address ^ other.address).to_be_bytes();
+        let index = self.index ^ other.index;
+        let changed = [n0, n1, n2, n3, index, o0, o1, o2, o3, a0, a1, a2, a3, a4, a5, a6, a7];
+        let mut difference = 0;
+        for (table, byte) in CONTRIBUTIONS.iter().zip(changed) {
+            difference ^= table[usize::from(byte)];
+        }
+        difference
+    }
+
+    #[inline(always)]
+    fn write(&self, h: &mut Header, check: u32) {
+        [h[25], h[9], h[10], h[11]] = self.number.to_be_bytes();
+        [h[20], h[21], h[22], h[23]] = check.to_be_bytes();
+        h[26] = self.index;
+        [h[44], h[45], h[46], h[47]] = self.offset.to_be_bytes();
+        [h[48], h[49], h[50], h[51], h[52], h[53], h[54], h[55]] = self.address.to_be_bytes();
+    }
+}
