@@ -17,6 +17,7 @@ mod pages;
 mod print;
 mod program;
 mod run;
+mod stats;
 mod tree;
 mod verify;
 
@@ -44,6 +45,8 @@ enum Command {
     Check(check::CheckCommand),
     /// Explain an error code (vendor_err of a completion)
     Explain(explain::ExplainCommand),
+    /// Show what running programs do: queue pairs, rates, retransmissions, paths
+    Stats(stats::StatsCommand),
     /// Move patterns between two hosts and check every byte
     Verify(verify::VerifyCommand),
     /// Print the completions of this command for a shell
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Env(command) => environment::env(&command),
         Command::Check(command) => check::check(&command),
         Command::Explain(command) => explain::explain(&command),
+        Command::Stats(command) => stats::stats(&command),
         Command::Verify(command) => verify::verify(&command),
         Command::Completions(command) => pages::completions(&command),
         Command::Pages(command) => pages::pages(&command),

@@ -3,13 +3,15 @@
 //! This room turns calls into entries of rings, doorbells and control calls, and completions back. It must not
 //! know libibverbs' structs (that is `verbs`), nor what the device does with an entry (that is `rnic`).
 //!
-//! Read [`Device`] for the control calls, [`Qp`] for posting, [`Cq`] for completions. Today there is one
+//! Read [`Device`] for the control calls, [`Qp`] for posting, [`Cq`] for completions, [`watching`] for
+//! looking at a process from outside. Today there is one
 //! door, the device in the program's own process.
 
 mod cq;
 mod device;
 mod error;
 mod qp;
+pub mod watching;
 
 pub use cq::Cq;
 pub use device::{devices, Device, DeviceInfo};

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use srdma_seams::{Duration, Now};
 
 use crate::clock;
 use crate::device::Shared;
+use crate::wake::Woken;
+use crate::watch::Watch;
 
 /// How long a caller that was woken by the same packet gets to take it.
 const STEP_BACK: Duration = Duration::from_micros(50);
@@ -106,10 +109,10 @@ fn ask_for_short_turns() {
 
 /// Starts the thread. Signals are the program's business: all but faults of the thread's own are blocked on it, so that
 /// none interrupts us instead of the program, nor ends a program that has blocked it everywhere else.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
+pub(crate) fn spawn(shared: &Arc<Shared>, watch: Option<Watch>) -> io::Result<()> {
     let shared = Arc::clone(shared);
     let body = move || {
-        let work = std::panic::AssertUnwindSafe(|| run(&shared));
+        let work = std::panic::AssertUnwindSafe(|| run(&shared, Watchers(watch)));
         if std::panic::catch_unwind(work).is_err() {
             shared.fail();
         }
@@ -133,18 +136,47 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
     started.map(drop)
 }
 
+/// Those who watch, if the device can be watched.
+struct Watchers(Option<Watch>);
+
+impl Watchers {
+    /// Sleeps, but not past what watchers wait for.
+    fn sleep(&mut self, shared: &Shared, socket: Option<RawFd>, until: Option<Now>, now: Now) -> Woken {
+        let Some(watch) = &mut self.0 else { return shared.pillow.sleep(socket, &[], until, now) };
+        let until = [until, watch.deadline()].into_iter().flatten().min();
+        shared.pillow.sleep(socket, watch.interest(), until, now)
+    }
+
+    /// Takes a step for them, outside the lock. A fault there costs them, not the device.
+    fn serve(&mut self, shared: &Shared, woken: Woken) {
+        let Some(watch) = &mut self.0 else { return };
+        if !woken.others && watch.deadline().is_none() {
+            return;
+        }
+        let step = std::panic::AssertUnwindSafe(|| watch.serve(shared, clock::now()));
+        if !std::panic::catch_unwind(step).unwrap_or(false) {
+            self.0 = None;
+        }
+        // A bell that rang while counters were being copied found the lock taken.
+        if shared.doorbells_pending() {
+            shared.progress_if_free();
+        }
+    }
+}
+
 /// Body of the thread. Ends when the device is gone.
-fn run(shared: &Arc<Shared>) {
+fn run(shared: &Arc<Shared>, mut watchers: Watchers) {
     ask_for_short_turns();
     let mut habits = Habits::new();
     while !shared.is_over() {
-        match habits.sleep {
-            Sleep::Listening => listen(shared, &mut habits),
-            Sleep::Napping => nap(shared, &mut habits),
-        }
+        let woken = match habits.sleep {
+            Sleep::Listening => listen(shared, &mut habits, &mut watchers),
+            Sleep::Napping => nap(shared, &mut habits, &mut watchers),
+        };
         if shared.pillow.is_lost() {
             shared.lose();
         }
+        watchers.serve(shared, woken);
     }
 }
 
@@ -152,25 +184,26 @@ fn polled_recently(shared: &Shared, now: Now, span: Duration) -> bool {
     now.since(shared.patience.last_poll()) < span
 }
 
-fn listen(shared: &Arc<Shared>, habits: &mut Habits) {
+fn listen(shared: &Arc<Shared>, habits: &mut Habits, watchers: &mut Watchers) -> Woken {
     let (deadline, socket) = shared.lie_down();
     // One last look: a bell that rang while the lock was held kicked nobody.
     if shared.doorbells_pending() {
         shared.pillow.get_up();
         shared.progress_blocking();
-        return;
+        return Woken::default();
     }
-    let had_packets = shared.pillow.sleep(socket, deadline, clock::now());
+    let woken = watchers.sleep(shared, socket, deadline, clock::now());
+    let had_packets = woken.socket;
     shared.pillow.get_up();
     if shared.is_over() || shared.pillow.is_lost() {
-        return;
+        return woken;
     }
     if had_packets && shared.callers_waiting.load(Ordering::Relaxed) > 0 {
         // Woken together with a caller that waits for just this. If it has not taken the packets in a moment, we do.
         habits.listened(false, true);
         let now = clock::now();
-        shared.pillow.sleep(None, Some(now + STEP_BACK), now);
-        return;
+        shared.pillow.sleep(None, &[], Some(now + STEP_BACK), now);
+        return woken;
     }
     let useful = shared.progress_if_free();
     if had_packets {
@@ -182,18 +215,20 @@ fn listen(shared: &Arc<Shared>, habits: &mut Habits) {
     } else if useful.is_none() {
         shared.progress_blocking();
     }
+    woken
 }
 
-fn nap(shared: &Arc<Shared>, habits: &mut Habits) {
+fn nap(shared: &Arc<Shared>, habits: &mut Habits, watchers: &mut Watchers) -> Woken {
     let now = clock::now();
     let until = now + NAP;
     // Naps end by themselves within a timer's slack: nobody needs to kick.
-    shared.pillow.sleep(None, Some(until), now);
+    let woken = watchers.sleep(shared, None, Some(until), now);
     shared.pillow.get_up();
     let now = clock::now();
     let idle_callers = !polled_recently(shared, now, LEFT_LYING);
     let useful = if idle_callers { shared.progress_if_free() } else { shared.timers_if_free() };
     habits.napped(polled_recently(shared, now, RECENT), idle_callers && useful == Some(true));
+    woken
 }
 
 #[cfg(test)]

@@ -246,6 +246,21 @@ impl Counters {
         finished.chain(self.live.iter().map(|(qpn, c)| (*qpn, &**c, true)))
     }
 
+    /// Numbers of the live ones.
+    pub fn live_numbers(&self) -> Vec<u32> {
+        self.live.keys().copied().collect()
+    }
+
+    /// Queue pairs that are gone and listed.
+    pub fn finished_count(&self) -> usize {
+        self.finished.len()
+    }
+
+    /// One of them, in the order in which they ended.
+    pub fn finished(&self, index: usize) -> Option<(u32, &QpCounters)> {
+        self.finished.get(index).map(|(qpn, counters)| (*qpn, &**counters))
+    }
+
     /// Counts a packet that was refused before it reached a queue pair.
     pub fn drop_foreign(&mut self, cause: DropCause) {
         self.dropped[cause as usize] += 1;

@@ -21,6 +21,7 @@ use crate::options::{for_this_process, Options};
 use crate::patience::Patience;
 use crate::queues::CqEvents;
 use crate::wake::Pillow;
+use crate::watch::{Descriptors, Watch};
 use crate::worker::Worker;
 use crate::{announce, background, claims, clock, stats};
 
@@ -151,10 +152,12 @@ pub(crate) struct Shared {
     lost: AtomicBool,
     /// Some queue pair has been in the error state: receives posted now may have to be flushed.
     flushing: AtomicBool,
+    /// Descriptors of the background thread's own.
+    pub(crate) watch_fds: Descriptors,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Worker> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Worker> {
         self.worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -285,6 +288,8 @@ pub struct Device {
     shared: Arc<Shared>,
     /// The slot's socket once claimed: for a child that cannot have the lock.
     slot: OnceLock<SlotHandle>,
+    /// Where watchers find it, if they do.
+    watched_at: OnceLock<PathBuf>,
 }
 
 impl Device {
@@ -320,8 +325,10 @@ impl Device {
             failed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             flushing: AtomicBool::new(false),
+            watch_fds: Descriptors::new(),
         };
-        Ok(Arc::new(Device { address, options, shared: Arc::new(shared), slot: OnceLock::new() }))
+        let (slot, watched_at) = (OnceLock::new(), OnceLock::new());
+        Ok(Arc::new(Device { address, options, shared: Arc::new(shared), slot, watched_at }))
     }
 
     /// Its address.
@@ -488,7 +495,8 @@ impl Device {
         }
         let batch = ReceiveBatch::new(RECEIVE_BUFFERS).map_err(system("Reserving receive buffers"))?;
         // Its first step waits for the lock that is held here. Whatever fails up to here leaves no half of a device.
-        background::spawn(&self.shared).map_err(system("Starting the background thread"))?;
+        background::spawn(&self.shared, self.watchable())
+            .map_err(system("Starting the background thread"))?;
         self.shared.socket.store(endpoint.readable_fd().as_raw_fd(), Ordering::Relaxed);
         // A slot is claimed once.
         let _ = self.slot.set(endpoint.slot_handle());
@@ -497,6 +505,26 @@ impl Device {
         worker.world.batch = Some(batch);
         worker.world.endpoint = Some(endpoint);
         Ok(())
+    }
+
+    /// Opens the socket for watchers. Without one the device works as well.
+    fn watchable(&self) -> Option<Watch> {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        match Watch::open(self.address, &self.options) {
+            Ok(opened) => {
+                let (watch, path) = opened?;
+                watch.publish(&self.shared.watch_fds);
+                // Whoever claims holds the lock, and claims once.
+                let _ = self.watched_at.set(path);
+                Some(watch)
+            }
+            Err(error) => {
+                if self.options.log && !SAID.swap(true, Ordering::Relaxed) {
+                    eprintln!("srdma: `srdma stats` will not find this process: {error}");
+                }
+                None
+            }
+        }
     }
 
     /// Asks the kernel for a route to the peer that `attributes` name. Addresses that make no sense are refused with
@@ -625,11 +653,15 @@ impl Device {
             return;
         }
         self.shared.pillow.kick_always();
+        if let Some(path) = self.watched_at.get() {
+            // One that is left behind is removed by whoever looks for processes.
+            let _ = std::fs::remove_file(path);
+        }
         let mut worker = self.shared.lock();
         let now = clock::now();
         if let Some(path) = &self.options.stats {
             let path = for_this_process(path);
-            let report = stats::report(self.address, &self.options, &mut worker);
+            let report = stats::report(self.address, &self.options, &worker);
             if let Err(error) = std::fs::write(&path, report) {
                 eprintln!("srdma: cannot write {}: {error}", path.display());
             }
@@ -650,6 +682,7 @@ impl Device {
     /// In a child after fork: gives up the parent's descriptors. Async-signal-safe: flags, dup(2) and close(2) only.
     pub fn abandon_in_child(&self) {
         self.shared.gone.store(true, Ordering::Release);
+        self.shared.watch_fds.close_in_child();
         match (self.shared.try_lock(), self.slot.get()) {
             (Some(worker), _) => {
                 if let Some(endpoint) = &worker.world.endpoint {

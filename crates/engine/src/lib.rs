@@ -6,7 +6,8 @@
 //! (`doors`). It reads no environment and no files; [`Options`] are plain values.
 //!
 //! Read [`device`] for the calls and the locking rule, then `worker` (one turn of work), `world` (what the
-//! RNIC is given), `background` (how the thread decides to sleep), `wake`.
+//! RNIC is given), `background` (how the thread decides to sleep), `wake`,
+//! `watch` (how it shows its counters while it runs).
 
 mod announce;
 mod background;
@@ -21,6 +22,7 @@ mod queues;
 mod stats;
 mod variables;
 mod wake;
+mod watch;
 mod worker;
 mod world;
 

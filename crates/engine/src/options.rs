@@ -22,6 +22,10 @@ pub struct Options {
     pub stats: Option<PathBuf>,
     /// Write every packet to this pcapng file; `%p` becomes the process id.
     pub trace: Option<PathBuf>,
+    /// Answer with counters at a socket in this directory while the process runs; nowhere if not given.
+    pub watch: Option<PathBuf>,
+    /// Say on stderr why something optional could not be had.
+    pub log: bool,
     /// Do not use segmentation offload.
     pub no_gso: bool,
     /// Bytes of receive socket buffer to ask for.
@@ -40,6 +44,8 @@ impl Default for Options {
             loss_ppm: 0,
             stats: None,
             trace: None,
+            watch: None,
+            log: false,
             no_gso: false,
             receive_buffer_bytes: 8 << 20,
             unit_packets_max: 64,

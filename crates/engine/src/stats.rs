@@ -5,41 +5,65 @@ use std::net::IpAddr;
 use serde_json::{json, Map, Value};
 use srdma_seams::Slot;
 
-use crate::counters::{drop_name, retransmit_name, QpCounters};
+use crate::counters::{drop_name, retransmit_name, QpCounters, DROP_CAUSES};
 use crate::options::Options;
 use crate::worker::Worker;
 
 /// Version of the report's layout. It grows; a field that changes its meaning raises it.
 const VERSION: u32 = 1;
 
+/// What there is to say of the device itself, copied out.
+pub(crate) struct Head {
+    slot: Option<Slot>,
+    socket: Option<srdma_net::Counters>,
+    placement_calls: u64,
+    dropped: [u64; DROP_CAUSES],
+    qps_unlisted: u64,
+}
+
+impl Head {
+    /// Takes it.
+    pub(crate) fn of(worker: &Worker) -> Head {
+        Head {
+            slot: worker.slot().map(|(_, slot)| slot),
+            socket: worker.world.endpoint.as_ref().map(|endpoint| endpoint.counters()),
+            placement_calls: worker.world.placement_calls,
+            dropped: worker.counters.dropped,
+            qps_unlisted: worker.counters.finished_unlisted,
+        }
+    }
+
+    /// As JSON.
+    pub(crate) fn value(&self, address: IpAddr, options: &Options) -> Value {
+        let socket = self.socket.map(|counters| {
+            let named = counters.named();
+            Value::Object(named.iter().map(|(name, value)| ((*name).into(), json!(value))).collect())
+        });
+        let program = std::env::args_os().next().map(|arg| arg.to_string_lossy().into_owned());
+        json!({
+            "version": VERSION,
+            "program": program,
+            "pid": std::process::id(),
+            "device": {
+                "address": address.to_string(),
+                "slot": self.slot.map(|slot| slot.0),
+                "port": self.slot.map(Slot::port),
+                "paths": options.paths,
+                "selector": format!("{:?}", options.selector).to_lowercase(),
+                "order": format!("{:?}", options.order).to_lowercase(),
+            },
+            "socket": socket,
+            "memory": { "placement_calls": self.placement_calls },
+            "dropped": named(&self.dropped, drop_name),
+            "qps_unlisted": self.qps_unlisted,
+        })
+    }
+}
+
 /// The report, ready to be written.
-pub(crate) fn report(address: IpAddr, options: &Options, worker: &mut Worker) -> String {
-    let slot = worker.slot().map(|(_, slot)| slot);
-    let socket = worker.world.endpoint.as_ref().map(|endpoint| {
-        let counters = endpoint.counters();
-        let named = counters.named();
-        Value::Object(named.iter().map(|(name, value)| ((*name).into(), json!(value))).collect())
-    });
-    let qps: Vec<Value> = worker.counters.all().map(|(qpn, qp, live)| queue_pair(qpn, qp, live)).collect();
-    let program = std::env::args_os().next().map(|arg| arg.to_string_lossy().into_owned());
-    let report = json!({
-        "version": VERSION,
-        "program": program,
-        "pid": std::process::id(),
-        "device": {
-            "address": address.to_string(),
-            "slot": slot.map(|slot| slot.0),
-            "port": slot.map(Slot::port),
-            "paths": options.paths,
-            "selector": format!("{:?}", options.selector).to_lowercase(),
-            "order": format!("{:?}", options.order).to_lowercase(),
-        },
-        "socket": socket,
-        "memory": { "placement_calls": worker.world.placement_calls },
-        "dropped": named(&worker.counters.dropped, drop_name),
-        "qps": qps,
-        "qps_unlisted": worker.counters.finished_unlisted,
-    });
+pub(crate) fn report(address: IpAddr, options: &Options, worker: &Worker) -> String {
+    let mut report = Head::of(worker).value(address, options);
+    report["qps"] = worker.counters.all().map(|(qpn, qp, live)| queue_pair(qpn, qp, live)).collect();
     let mut text = serde_json::to_string_pretty(&report).unwrap_or_default();
     text.push('\n');
     text
@@ -50,7 +74,8 @@ fn named(counts: &[u64], name: fn(usize) -> &'static str) -> Value {
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
-fn queue_pair(qpn: u32, qp: &QpCounters, live: bool) -> Value {
+/// One queue pair as JSON.
+pub(crate) fn queue_pair(qpn: u32, qp: &QpCounters, live: bool) -> Value {
     let used = qp.paths.iter().enumerate().filter(|(_, path)| path.units > 0 || path.received > 0);
     let paths: Vec<Value> = used
         .map(|(index, path)| {

@@ -78,6 +78,18 @@ pub const VARIABLES: &[Variable] = &[
         },
     },
     Variable {
+        name: "SRDMA_STATS_SOCKET",
+        allowed: "off, or the absolute path of a directory",
+        set: |options, text| {
+            options.watch = match text {
+                "off" => None,
+                _ if text.starts_with('/') => Some(PathBuf::from(text)),
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Variable {
         name: "SRDMA_NO_GSO",
         allowed: "0 or 1",
         set: |options, text| {
@@ -165,6 +177,7 @@ mod tests {
             ("SRDMA_ORDER", "strict"),
             ("SRDMA_STATS", "/tmp/s"),
             ("SRDMA_TRACE", "/tmp/t"),
+            ("SRDMA_STATS_SOCKET", "/tmp/w"),
             ("SRDMA_NO_GSO", "1"),
         ]);
         let expected = Options {
@@ -175,6 +188,7 @@ mod tests {
             loss_ppm: 5_000,
             stats: Some("/tmp/s".into()),
             trace: Some("/tmp/t".into()),
+            watch: Some("/tmp/w".into()),
             no_gso: true,
             ..Options::default()
         };
@@ -196,6 +210,7 @@ mod tests {
             ("SRDMA_LOSS", "0.00001", "0.0001"),
             ("SRDMA_SEED", "0xg", "64 bits"),
             ("SRDMA_ORDER", "loose", "strict, default or relaxed"),
+            ("SRDMA_STATS_SOCKET", "here", "absolute path"),
             ("SRDMA_NO_GSO", "yes", "0 or 1"),
         ] {
             let said = of(&[(name, value)]).unwrap_err().to_string();

@@ -17,6 +17,18 @@ use srdma_seams::Now;
 /// Published while the thread is awake: any work will be seen without a kick.
 const AWAKE: u64 = 0;
 
+/// Descriptors that the sleeper can wait for beside the socket.
+pub const OTHERS_MAX: usize = 6;
+
+/// What ended a sleep; nothing of both if it was a kick or the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Woken {
+    /// The socket has data.
+    pub socket: bool,
+    /// One of the other descriptors is ready.
+    pub others: bool,
+}
+
 /// Where the background thread sleeps.
 #[derive(Debug)]
 pub struct Pillow {
@@ -95,27 +107,33 @@ impl Pillow {
         self.set(true);
     }
 
-    /// Sleeps until a kick, data on `socket`, or `until`. Returns whether `socket` has data.
-    pub fn sleep(&self, socket: Option<RawFd>, until: Option<Now>, now: Now) -> bool {
-        let mut fds = [
-            libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 },
-            libc::pollfd { fd: socket.unwrap_or(-1), events: libc::POLLIN, revents: 0 },
-        ];
+    /// Sleeps until a kick, data on `socket`, something of `others` (the first [`OTHERS_MAX`] count), or `until`.
+    pub fn sleep(
+        &self,
+        socket: Option<RawFd>,
+        others: &[libc::pollfd],
+        until: Option<Now>,
+        now: Now,
+    ) -> Woken {
+        let mut fds = [libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 }; 2 + OTHERS_MAX];
+        fds[1].fd = socket.unwrap_or(-1);
+        let count = 2 + others.len().min(OTHERS_MAX);
+        fds[2..count].copy_from_slice(&others[..count - 2]);
         let span = until.map(|until| {
             let ns = until.since(now).0;
             libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
         });
         let timeout = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: `fds` and `timeout` live across the call; no signal mask is given.
-        unsafe { libc::ppoll(fds.as_mut_ptr(), 2, timeout, std::ptr::null()) };
+        // SAFETY: `count` of `fds`, and `timeout`, live across the call; no signal mask is given.
+        unsafe { libc::ppoll(fds.as_mut_ptr(), count as libc::nfds_t, timeout, std::ptr::null()) };
         if fds[0].revents != 0 {
             // A kick, or something that is no timer: then this does not succeed.
             self.set(false);
         }
-        if fds.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
+        if fds[..2].iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
             self.lost.store(true, Ordering::Relaxed);
         }
-        fds[1].revents != 0
+        Woken { socket: fds[1].revents != 0, others: fds[2..count].iter().any(|fd| fd.revents != 0) }
     }
 }
 
@@ -141,7 +159,7 @@ mod tests {
         let pillow = Pillow::new().expect("timerfd");
         pillow.lie_down(None);
         pillow.kick(Now(1));
-        assert!(!pillow.sleep(None, None, Now(0)));
+        assert_eq!(pillow.sleep(None, &[], None, Now(0)), Woken::default());
         let mut again = libc::pollfd { fd: pillow.fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one pollfd that lives across the call.
         assert_eq!(unsafe { libc::poll(&mut again, 1, 20) }, 0, "the kick is used up");
@@ -172,7 +190,7 @@ mod tests {
                 if kick {
                     pillow.kick(Now(1));
                 } else {
-                    pillow.sleep(None, Some(Now(1)), Now(0));
+                    pillow.sleep(None, &[], Some(Now(1)), Now(0));
                 }
                 assert!(pillow.is_lost(), "kick {kick}, replaced {replaced}");
                 assert_eq!(file.metadata().expect("its length").len(), 0);

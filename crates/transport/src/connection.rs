@@ -321,7 +321,8 @@ impl Connection {
 
     /// State for statistics and tests.
     pub fn snapshot(&self) -> Snapshot {
-        self.sender.snapshot(&self.config)
+        let ahead_packets = self.receivers.iter().map(Receiver::ahead).max().unwrap_or(0);
+        Snapshot { ahead_packets, ..self.sender.snapshot(&self.config) }
     }
 
     /// The peer has shown that it lives and means this connection.

@@ -23,4 +23,6 @@ pub struct Snapshot {
     pub paths_suspected: u16,
     /// Messages handed in and not finished, both numberings.
     pub messages_waiting: u64,
+    /// Packet numbers between the first one missing here and the highest received, the larger of both numberings.
+    pub ahead_packets: u64,
 }

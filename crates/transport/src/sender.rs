@@ -128,6 +128,7 @@ impl Sender {
             rto: self.detector.rto(&self.rtt, config),
             paths_suspected: self.paths.suspected(),
             messages_waiting: self.spaces.iter().map(SendSpace::message_count).sum(),
+            ahead_packets: 0,
         }
     }
 

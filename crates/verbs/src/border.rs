@@ -55,7 +55,7 @@ pub(crate) fn unsupported(call: &str, what: &str) -> Errno {
 }
 
 /// Whether `SRDMA_LOG` asks for the reasons of failed calls (any value but `0` and `off`).
-fn log_wanted() -> bool {
+pub(crate) fn log_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| {
         std::env::var_os("SRDMA_LOG").is_some_and(|v| !v.is_empty() && v != "0" && v != "off")

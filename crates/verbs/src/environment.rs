@@ -7,9 +7,9 @@
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use srdma_client::{BadValue, Options};
+use srdma_client::{watching, BadValue, Options};
 
-use crate::border::{say, Errno};
+use crate::border::{log_wanted, say, Errno};
 
 /// What the environment asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +24,12 @@ pub(crate) struct Settings {
 pub(crate) fn settings() -> Result<&'static Settings, Errno> {
     static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
     let read = || {
-        let parsed = parse(&|name| std::env::var(name).ok());
+        let get = |name: &str| std::env::var(name).ok();
+        let parsed = parse(&get).map(|mut settings| {
+            settings.options.watch = watching::directory(&get);
+            settings.options.log = log_wanted();
+            settings
+        });
         parsed.map_err(|bad| say(&format!("no device: {bad}"))).ok()
     };
     SETTINGS.get_or_init(read).as_ref().ok_or(Errno::EINVAL)

@@ -3,15 +3,16 @@
 
 use super::failure::Failure;
 use crate::options::NicOptions;
-use srdma_client::{DeviceInfo, Options};
+use srdma_client::{watching, DeviceInfo, Options};
 use std::net::{IpAddr, UdpSocket};
 
 /// MTU assumed for an address that no interface lists, such as 127.0.0.2.
 const UNLISTED_MTU_BYTES: u32 = 1500;
 
-/// The settings; `inherited` gives the present value of a variable.
+/// The settings; `inherited` gives the present value of a variable. `srdma stats` sees this process, too.
 pub fn options(nic: &NicOptions, inherited: &dyn Fn(&str) -> Option<String>) -> Result<Options, Failure> {
-    nic.settings(inherited).map_err(|error| Failure::Setting(error.to_string()))
+    let settings = nic.settings(inherited).map_err(|error| Failure::Setting(error.to_string()))?;
+    Ok(Options { watch: watching::directory(inherited), ..settings })
 }
 
 /// The address that is asked for, by option or environment.
@@ -63,6 +64,7 @@ mod tests {
             "SRDMA_PATHS" => Some("9".to_owned()),
             "SRDMA_ORDER" => Some("strict".to_owned()),
             "SRDMA_SELECTOR" => Some(String::new()),
+            "SRDMA_STATS_SOCKET" => Some("off".to_owned()),
             _ => None,
         };
         let wanted = Options { paths: 7, loss_ppm: 10_000, order: Order::Strict, ..Options::default() };

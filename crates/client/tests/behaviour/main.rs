@@ -14,3 +14,4 @@ mod receivers;
 mod refusals;
 mod slots;
 mod vanishing;
+mod watching;

@@ -7,6 +7,7 @@ use srdma_abi::{QpAttributes, QpInit, QpMask, QpState};
 use srdma_memory::table::RegisterError;
 use srdma_memory::{AddressSpace, Asker, Region, Rights};
 use srdma_seams::{ConnectionId, Cqn, MrKey, Now, Observer, PdId, Qpn, TenantId};
+use srdma_transport::Snapshot;
 
 use crate::cx::Cx;
 use crate::nic::Nic;
@@ -140,6 +141,12 @@ impl Nic {
     pub fn query_qp(&self, qpn: Qpn) -> Result<(QpAttributes, QpInit), ControlError> {
         let qp = self.qps.find(qpn).ok_or(ControlError::Unknown("queue pair"))?;
         Ok((QpAttributes { cur_state: qp.attributes.state, ..qp.attributes }, qp.init))
+    }
+
+    /// State of a queue pair for whoever watches, and that of its connection if it has one.
+    pub fn watch_qp(&self, qpn: Qpn) -> Option<(QpState, Option<Snapshot>)> {
+        let qp = self.qps.find(qpn)?;
+        Some((qp.attributes.state, qp.conn.as_ref().map(|conn| conn.snapshot())))
     }
 
     /// Removes it: tells the peer (CLOSE), delivers no completion afterwards, releases held payloads.
