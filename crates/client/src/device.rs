@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use srdma_abi::control::LIMITS;
@@ -62,6 +63,7 @@ fn guid(mac: [u8; 6], address: IpAddr) -> [u8; 8] {
 pub struct Device {
     door: Arc<Door>,
     async_fd: RawFd,
+    closed: AtomicBool,
     /// Completion rings by number, so that a queue pair's leftovers can be taken out when it goes.
     cqs: Mutex<HashMap<u32, Weak<Mutex<CompletionConsumer>>>>,
 }
@@ -73,7 +75,14 @@ impl Device {
     pub fn open(info: &DeviceInfo, options: &Options, async_fd: RawFd) -> Result<Device, OpenError> {
         let door = inproc::device(info.address, options)?;
         door.opened(async_fd);
-        Ok(Device { door, async_fd, cqs: Mutex::default() })
+        Ok(Device { door, async_fd, closed: AtomicBool::new(false), cqs: Mutex::default() })
+    }
+
+    /// Ends this open: nothing is written to its `async_fd` any more. Dropping it does the same.
+    pub fn close(&self) {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.door.closed(self.async_fd);
+        }
     }
 
     /// Limits to report.
@@ -169,7 +178,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        self.door.closed(self.async_fd);
+        self.close();
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use srdma_abi::entry::{INLINE_MAX, RECV_SGE_MAX, SEND_SGE_MAX};
-use srdma_abi::{QpAttributes, QpInit, QpMask, QpState, RecvEntry, SendEntry, SendFlags};
+use srdma_abi::{QpAttributes, QpInit, QpMask, QpState, RecvEntry, SendEntry, SendFlags, UNIT_BYTES};
 use srdma_doors::inproc::Device as Door;
 use srdma_ring::{CompletionConsumer, WorkProducer};
 use srdma_seams::Qpn;
@@ -53,6 +53,14 @@ impl Qp {
     /// What was asked for, rounded up to what it got.
     pub fn init(&self) -> QpInit {
         self.init
+    }
+
+    /// Bytes of its two rings.
+    pub fn ring_bytes(&self) -> usize {
+        let send =
+            self.init.max_send_wr as usize * send_units(self.init.max_send_sge, self.init.max_inline_data);
+        let recv = self.init.max_recv_wr as usize * recv_units(self.init.max_recv_sge);
+        (send + recv) * UNIT_BYTES
     }
 
     /// Changes attributes and state; `mask` as `ibv_qp_attr_mask`.

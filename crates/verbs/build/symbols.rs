@@ -204,6 +204,21 @@ impl Symbols {
         Ok(out)
     }
 
+    /// Rust text of a table of all functions, for a test that calls each: name, class, whether real, bytes that a stub
+    /// fills by argument, errno of a stub, address.
+    pub fn table(&self) -> String {
+        let (mut declared, mut rows) = (String::new(), String::new());
+        for Symbol { name, class, real, outs, errno } in self.nodes.iter().flat_map(|node| &node.symbols) {
+            let _ = writeln!(declared, "    fn {name}();");
+            let _ = writeln!(
+                rows,
+                "    Export {{ name: {name:?}, class: Class::{class:?}, real: {real}, outs: &{outs:?}, \
+                 errno: libc::{errno}, at: {name} }},"
+            );
+        }
+        format!("extern \"C\" {{\n{declared}}}\n\npub const EXPORTS: &[Export] = &[\n{rows}];\n")
+    }
+
     /// Rust text with a definition of each function that `src/` does not implement.
     pub fn stubs(&self) -> String {
         let mut out = String::new();

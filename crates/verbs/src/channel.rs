@@ -2,10 +2,11 @@
 
 use crate::abi_c::context::Context;
 use crate::abi_c::objects::{CompChannel, Cq};
-use crate::border::{export, object, store, Errno};
+use crate::border::{export, store, Errno};
 use crate::context::ContextObject;
 use crate::cq::CqObject;
 use crate::events::Pipe;
+use crate::handles::{self, Handle, Ref};
 use libc::{c_uint, c_void};
 use srdma_client::CqEvents;
 use std::cell::UnsafeCell;
@@ -31,14 +32,16 @@ struct Members {
     attached: i32,
 }
 
+impl Handle for ChannelObject {
+    fn retire(&self) {
+        self.pipe.close();
+    }
+}
+
 impl ChannelObject {
-    /// The channel behind a handle; EINVAL for null.
-    ///
-    /// # Safety
-    /// A non-null `channel` is live.
-    pub(crate) unsafe fn find<'a>(channel: *mut CompChannel) -> Result<&'a ChannelObject, Errno> {
-        // SAFETY: the caller's promise; all channels are `ChannelObject`s.
-        unsafe { object(channel.cast::<ChannelObject>()) }
+    /// The live channel behind a handle.
+    pub(crate) fn find(channel: *mut CompChannel) -> Result<Ref<ChannelObject>, Errno> {
+        handles::find(channel.cast_const().cast())
     }
 
     /// Shows the number of attached queues, which old programs look at.
@@ -86,16 +89,16 @@ export! {
         let pipe = Pipe::new()?;
         let c = CompChannel { context: context.handle(), fd: pipe.read_fd(), refcnt: 0 };
         let channel = ChannelObject { c: UnsafeCell::new(c), pipe, members: Mutex::default() };
-        Ok(Box::into_raw(Box::new(channel)).cast())
+        Ok(handles::publish(channel, context.handle().addr())?.cast())
     }
 
     /// Removes it; EBUSY while a queue reports to it.
     errno fn ibv_destroy_comp_channel(channel: *mut CompChannel) {
-        let busy = ChannelObject::find(channel)?.members.lock().unwrap_or_else(PoisonError::into_inner).attached > 0;
-        if busy {
+        let claim = handles::claim::<ChannelObject>(channel.cast_const().cast())?;
+        if claim.object.members.lock().unwrap_or_else(PoisonError::into_inner).attached > 0 {
             return Err(Errno::EBUSY);
         }
-        drop(Box::from_raw(channel.cast::<ChannelObject>()));
+        claim.bury();
         Ok(())
     }
 
@@ -118,7 +121,7 @@ export! {
     /// Acknowledges completion events.
     nothing fn ibv_ack_cq_events(cq: *mut Cq, events: c_uint) {
         // A clone: with the last acknowledgement another thread may free the queue.
-        let acks = Arc::clone(&CqObject::find(cq)?.comp_acks);
+        let acks = Arc::clone(&CqObject::known(cq)?.comp_acks);
         acks.acknowledge(events);
         Ok(())
     }

@@ -3,11 +3,12 @@
 use crate::abi_c::context as abi;
 use crate::abi_c::objects::{AsyncEvent, Cq, Qp};
 use crate::abi_c::Plain;
-use crate::border::{export, invalid, object, store, Errno};
+use crate::border::{export, object, store, Errno};
 use crate::cq::CqObject;
 use crate::device::{self, DeviceObject};
 use crate::environment::settings;
 use crate::events::{Acks, Pipe};
+use crate::handles::{self, Claim, Handle, Ref};
 use crate::qp::QpObject;
 use crate::{cq, cq_ex, post, qp, query};
 use libc::c_void;
@@ -52,6 +53,16 @@ fn operations() -> abi::Ops {
     ops
 }
 
+impl Handle for ContextObject {
+    const OFFSET: usize = offset_of!(abi::VerbsContext, context);
+
+    fn retire(&self) {
+        // In this order: the device writes to the pipe.
+        self.device.close();
+        self.events.close();
+    }
+}
+
 impl ContextObject {
     /// Opens `listed`; `failed` turns the reason of a failure into an errno.
     pub(crate) fn open(
@@ -77,25 +88,13 @@ impl ContextObject {
         context.num_comp_vectors = 1;
         context.abi_compat = abi::ABI_IS_EXTENDED;
         let object = ContextObject { verbs, device, events, live: Mutex::default(), listed };
-        let object = Box::into_raw(Box::new(object));
-        Ok(object.cast::<u8>().wrapping_add(offset_of!(abi::VerbsContext, context)).cast())
+        let object = handles::publish(object, 0)?;
+        Ok(object.cast::<u8>().wrapping_add(Self::OFFSET).cast())
     }
 
-    fn from_handle(context: *mut abi::Context) -> *mut ContextObject {
-        context.cast::<u8>().wrapping_sub(offset_of!(abi::VerbsContext, context)).cast()
-    }
-
-    /// The context behind a handle; EINVAL for null or one that is not of this library.
-    ///
-    /// # Safety
-    /// A non-null `context` points to a live context.
-    pub(crate) unsafe fn find<'a>(context: *mut abi::Context) -> Result<&'a ContextObject, Errno> {
-        // SAFETY: the caller's promise.
-        if unsafe { object(context)? }.abi_compat != abi::ABI_IS_EXTENDED {
-            return Err(invalid("context", "the handle is not from ibv_open_device"));
-        }
-        // SAFETY: contexts of this library lie in a `ContextObject`.
-        unsafe { object(Self::from_handle(context)) }
+    /// The open context behind a handle.
+    pub(crate) fn find(context: *mut abi::Context) -> Result<Ref<ContextObject>, Errno> {
+        handles::find(context.cast_const().cast())
     }
 
     pub(crate) fn handle(&self) -> *mut abi::Context {
@@ -106,29 +105,26 @@ impl ContextObject {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a context and all that was made through it.
-    ///
-    /// # Safety
-    /// `context` is live and no other thread uses it.
-    pub(crate) unsafe fn close(context: *mut abi::Context) {
-        // SAFETY: made by `Box::into_raw` in `open`, and given up by the caller.
-        let object = unsafe { Box::from_raw(Self::from_handle(context)) };
-        let live = std::mem::take(&mut *object.live());
+    /// Ends a context and all that was made through it. Objects that the program has not removed end as
+    /// those of a process that exits, and their handles with them.
+    pub(crate) fn close(claim: Claim<ContextObject>) {
+        let context = &claim.object;
+        let live = std::mem::take(&mut *context.live());
         for qp in live.qps.values() {
-            // SAFETY: objects are removed from `live` before they are freed. These stay allocated, as
-            // the program still has pointers to them.
+            // SAFETY: objects are removed from `live` before they are buried, and freed long after.
             let _ = unsafe { &**qp }.inner.destroy();
         }
         for key in live.keys {
-            let _ = object.device.deregister(key);
+            let _ = context.device.deregister(key);
         }
         for cq in live.cqs.values() {
             // SAFETY: as for the queue pairs.
             let _ = unsafe { &**cq }.inner.destroy();
         }
         for pd in live.pds {
-            let _ = object.device.dealloc_pd(pd);
+            let _ = context.device.dealloc_pd(pd);
         }
+        handles::bury_all_of(context.handle().addr());
     }
 
     /// The event of a record, and the counter of its object; `None` if that is gone.
@@ -200,8 +196,8 @@ export! {
     nothing fn ibv_ack_async_event(event: *mut AsyncEvent) {
         let event = object(event)?;
         let acks = match about(event.event_type) {
-            About::Cq => Arc::clone(&CqObject::find(event.element.cast::<Cq>())?.async_acks),
-            About::Qp => Arc::clone(&QpObject::find(event.element.cast::<Qp>())?.acks),
+            About::Cq => Arc::clone(&CqObject::known(event.element.cast::<Cq>())?.async_acks),
+            About::Qp => Arc::clone(&QpObject::known(event.element.cast::<Qp>())?.acks),
             About::Port => return Ok(()),
         };
         acks.acknowledge(1);

@@ -10,9 +10,11 @@ use crate::channel::{self, ChannelObject};
 use crate::context::ContextObject;
 use crate::cq_ex::Iterator;
 use crate::events::Acks;
+use crate::handles::{self, Handle, Ref};
 use libc::{c_int, c_void};
 use srdma_client::abi::{Completion, WcFlags, WcOpcode};
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// Completions taken from the device at once, to keep them on the stack.
@@ -23,6 +25,8 @@ const POLL_BATCH: usize = 16;
 pub(crate) struct CqObject {
     pub(crate) c: UnsafeCell<CqEx>,
     pub(crate) inner: srdma_client::Cq,
+    /// It was removed; only programs that use a handle after that see it.
+    gone: AtomicBool,
     /// Channel and cookie.
     events: Option<(*mut CompChannel, u64)>,
     pub(crate) comp_acks: Arc<Acks>,
@@ -41,21 +45,38 @@ pub(crate) struct CqRequest {
     pub(crate) single_threaded: bool,
 }
 
+impl Handle for CqObject {
+    fn retire(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.inner.capacity() as usize * srdma_client::abi::UNIT_BYTES
+    }
+}
+
 impl CqObject {
-    /// The queue behind a handle; EINVAL for null.
+    /// The live queue behind a handle.
+    pub(crate) fn known(cq: *mut Cq) -> Result<Ref<CqObject>, Errno> {
+        handles::find(cq.cast_const().cast())
+    }
+
+    /// The queue behind a handle that an inline function of the header has followed already: EINVAL for one that was
+    /// removed. For the data path: it costs one load.
     ///
     /// # Safety
-    /// A non-null `cq` is live.
+    /// A non-null `cq` is live, or in its grave.
     pub(crate) unsafe fn find<'a>(cq: *mut Cq) -> Result<&'a CqObject, Errno> {
         // SAFETY: the caller's promise; all queues are `CqObject`s.
-        unsafe { object(cq.cast::<CqObject>()) }
+        let found = unsafe { object(cq.cast::<CqObject>())? };
+        if found.gone.load(Ordering::Relaxed) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(found)
     }
 
     /// Makes a queue.
-    ///
-    /// # Safety
-    /// `request.channel` is null or live.
-    pub(crate) unsafe fn create(
+    pub(crate) fn create(
         call: &str,
         context: &ContextObject,
         request: &CqRequest,
@@ -68,8 +89,11 @@ impl CqObject {
         if request.comp_vector != 0 {
             return Err(invalid(call, "the device has only completion vector 0"));
         }
-        // SAFETY: null or live by the caller's promise.
-        let channel = unsafe { ChannelObject::find(request.channel) }.ok();
+        let channel = match request.channel.is_null() {
+            true => None,
+            false => Some(ChannelObject::find(request.channel)?),
+        };
+        let channel = channel.as_deref();
         let events = channel.map(ChannelObject::attach);
         let inner = match context.device.create_cq(entries, events) {
             Ok(inner) => inner,
@@ -87,14 +111,16 @@ impl CqObject {
         c.cq_context = request.cq_context;
         c.handle = number;
         c.cqe = c_int::try_from(inner.capacity()).unwrap_or(c_int::MAX);
-        let queue = Box::into_raw(Box::new(CqObject {
+        let queue = CqObject {
             c: UnsafeCell::new(c),
             inner,
+            gone: AtomicBool::new(false),
             events: events.map(|events| (request.channel, events.cookie)),
             comp_acks: Arc::default(),
             async_acks: Arc::default(),
             iterator: Iterator::new(request.single_threaded),
-        }));
+        };
+        let queue = handles::publish(queue, context.handle().addr())?;
         context.live().cqs.insert(number, queue);
         if let (Some(channel), Some(events)) = (channel, events) {
             channel.announce(events.cookie, queue);
@@ -205,18 +231,19 @@ export! {
             comp_vector: comp_vector.into(),
             single_threaded: false,
         };
-        Ok(CqObject::create("ibv_create_cq", context, &request)?.cast())
+        Ok(CqObject::create("ibv_create_cq", &context, &request)?.cast())
     }
 
     /// Removes it, when all its events are acknowledged; EBUSY while queue pairs use it.
     errno fn ibv_destroy_cq(cq: *mut Cq) {
-        let queue = CqObject::find(cq)?;
+        let claim = handles::claim::<CqObject>(cq.cast_const().cast())?;
+        let queue = &claim.object;
         let context = ContextObject::find((*cq).context)?;
         let number = queue.inner.number();
         queue.inner.destroy().map_err(refused("ibv_destroy_cq"))?;
         // From here no event of it is handed out, so those to wait for are counted.
         let mut live = context.live();
-        if live.cqs.get(&number).is_some_and(|known| std::ptr::eq(*known, queue)) {
+        if live.cqs.get(&number).is_some_and(|known| std::ptr::eq(*known, &raw const **queue)) {
             live.cqs.remove(&number);
         }
         drop(live);
@@ -225,7 +252,7 @@ export! {
         }
         queue.comp_acks.wait();
         queue.async_acks.wait();
-        drop(Box::from_raw(cq.cast::<CqObject>()));
+        claim.bury();
         Ok(())
     }
 }

@@ -189,8 +189,7 @@ unsafe fn create(context: *mut Context, attr: *const CqInitAttrEx) -> Result<*mu
         comp_vector: attr.comp_vector.into(),
         single_threaded: flags & c::CREATE_CQ_ATTR_SINGLE_THREADED != 0,
     };
-    // SAFETY: the channel is the caller's.
-    let queue = unsafe { CqObject::create(CALL, context, &request)? };
+    let queue = CqObject::create(CALL, &context, &request)?;
     // SAFETY: new, and not yet known to the program.
     fill(unsafe { &mut *(*queue).c.get() }, attr.wc_flags);
     Ok(queue.cast())

@@ -3,9 +3,10 @@
 use crate::abi_c::constants as c;
 use crate::abi_c::context as abi;
 use crate::abi_c::Plain;
-use crate::border::{caught, export, invalid, object, say, store, unsupported, Errno};
+use crate::border::{caught, export, invalid, say, store, unsupported, Errno};
 use crate::context::ContextObject;
 use crate::environment::settings;
+use crate::handles;
 use libc::{c_char, c_int, c_void};
 use srdma_client::{DeviceInfo, OpenError};
 use std::ptr;
@@ -130,7 +131,7 @@ export! {
 
     /// Name of a device.
     pointer fn ibv_get_device_name(device: *mut abi::Device) -> c_char {
-        Ok(object(device)?.name.as_ptr().cast_mut())
+        Ok(DeviceObject::find(device)?.c.name.as_ptr().cast_mut())
     }
 
     /// Position of the device in the list, as there is no kernel index.
@@ -146,8 +147,7 @@ export! {
 
     /// Closes it. Objects still alive end like those of a process that exits.
     errno fn ibv_close_device(context: *mut abi::Context) {
-        ContextObject::find(context)?;
-        ContextObject::close(context);
+        ContextObject::close(handles::claim(context.cast_const().cast())?);
         Ok(())
     }
 

@@ -5,14 +5,15 @@
 //! object that is gone is recognised and dropped.
 
 use crate::border::Errno;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// A pipe whose write end never blocks. The program may set the read end to non-blocking.
 #[derive(Debug)]
 pub(crate) struct Pipe {
-    read: OwnedFd,
-    write: OwnedFd,
+    read: AtomicI32,
+    write: AtomicI32,
 }
 
 impl Pipe {
@@ -22,9 +23,7 @@ impl Pipe {
         if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
             return Err(Errno::last());
         }
-        // SAFETY: the call succeeded, so both descriptors are open and nobody else's.
-        let pipe =
-            unsafe { Pipe { read: OwnedFd::from_raw_fd(fds[0]), write: OwnedFd::from_raw_fd(fds[1]) } };
+        let pipe = Pipe { read: AtomicI32::new(fds[0]), write: AtomicI32::new(fds[1]) };
         // SAFETY: F_SETFL on a descriptor that we own, without pointers.
         if unsafe { libc::fcntl(pipe.write_fd(), libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
             return Err(Errno::last());
@@ -33,11 +32,22 @@ impl Pipe {
     }
 
     pub(crate) fn read_fd(&self) -> RawFd {
-        self.read.as_raw_fd()
+        self.read.load(Ordering::Relaxed)
     }
 
     pub(crate) fn write_fd(&self) -> RawFd {
-        self.write.as_raw_fd()
+        self.write.load(Ordering::Relaxed)
+    }
+
+    /// Closes both ends, once; reading fails from then on.
+    pub(crate) fn close(&self) {
+        for end in [&self.write, &self.read] {
+            let fd = end.swap(-1, Ordering::Relaxed);
+            if fd >= 0 {
+                // SAFETY: a descriptor that we opened, given up by the swap.
+                unsafe { libc::close(fd) };
+            }
+        }
     }
 
     /// Next record; waits for it unless the program made the descriptor non-blocking. EINTR is
@@ -50,6 +60,12 @@ impl Pipe {
             n if n < 0 => Err(Errno::last()),
             _ => Err(Errno::EIO),
         }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

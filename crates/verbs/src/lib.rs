@@ -7,10 +7,10 @@
 //!
 //! Promises: nothing runs before the first call; any thread may call anything; a fault of ours is EIO
 //! for the caller (and an error of the queue pair where one is at hand), never an abort; standard output
-//! is the program's alone. Handles are pointers to objects whose C part comes first; null is refused,
-//! and a pointer that was never given out is the program's mistake, as in any C library.
+//! is the program's alone. Handles are pointers to objects whose C part comes first; null, freed and foreign ones are
+//! refused, as far as `handles` can tell them.
 //!
-//! Read [`LAYOUTS`] and `abi_c` for the structs, `border` for how calls fail, `context` for what an open
+//! Read [`LAYOUTS`] and `abi_c` for the structs, `border` for how calls fail, `handles` for which objects exist, `context` for what an open
 //! device is made of, then `qp`, `post`, `cq`. `symbols.txt` lists everything exported.
 #![cfg(target_os = "linux")]
 
@@ -23,6 +23,7 @@ mod cq_ex;
 mod device;
 mod environment;
 mod events;
+mod handles;
 mod memory;
 mod post;
 mod qp;

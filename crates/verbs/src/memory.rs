@@ -3,9 +3,11 @@
 use crate::abi_c::constants as c;
 use crate::abi_c::context::Context;
 use crate::abi_c::objects::{Mr, Pd};
-use crate::border::{export, invalid, object, refused, store, unsupported, Errno};
+use crate::border::{export, invalid, refused, store, unsupported, Errno};
 use crate::context::ContextObject;
+use crate::handles::{self, Handle, Ref};
 use libc::{c_int, c_void};
+use std::cell::Cell;
 
 /// Access that regions may have; hints are masked before.
 const KNOWN_ACCESS: u32 = c::ACCESS_LOCAL_WRITE
@@ -33,20 +35,20 @@ fn checked_access(access: u32) -> Result<(u32, bool), Errno> {
     Ok((access, zero_based))
 }
 
-/// # Safety
-/// `pd` is null or live.
-unsafe fn register(
-    pd: *mut Pd,
-    addr: *mut c_void,
-    length: usize,
-    iova: u64,
-    access: u32,
-) -> Result<*mut Mr, Errno> {
-    // SAFETY: the caller's handle, and the context it was made with.
-    let (number, context) = unsafe {
-        let pd = object(pd)?;
-        (pd.handle, ContextObject::find(pd.context)?)
-    };
+impl Handle for Pd {}
+
+impl Handle for Mr {}
+
+impl Handle for Buf {}
+
+/// The live protection domain behind a handle.
+fn domain(pd: *mut Pd) -> Result<Ref<Pd>, Errno> {
+    handles::find(pd.cast_const().cast())
+}
+
+fn register(pd: *mut Pd, addr: *mut c_void, length: usize, iova: u64, access: u32) -> Result<*mut Mr, Errno> {
+    let known = domain(pd)?;
+    let (number, context) = (known.handle, ContextObject::find(known.context)?);
     let (access, zero_based) = checked_access(access)?;
     let iova = if zero_based { 0 } else { iova };
     let key = context
@@ -55,7 +57,7 @@ unsafe fn register(
         .map_err(refused("ibv_reg_mr"))?;
     context.live().keys.insert(key);
     let mr = Mr { context: context.handle(), pd, addr, length, handle: key, lkey: key, rkey: key };
-    Ok(Box::into_raw(Box::new(mr)))
+    handles::publish(mr, context.handle().addr())
 }
 
 export! {
@@ -64,16 +66,17 @@ export! {
         let context = ContextObject::find(context)?;
         let handle = context.device.alloc_pd().map_err(refused("ibv_alloc_pd"))?;
         context.live().pds.insert(handle);
-        Ok(Box::into_raw(Box::new(Pd { context: context.handle(), handle })))
+        handles::publish(Pd { context: context.handle(), handle }, context.handle().addr())
     }
 
     /// Removes it; EBUSY while something uses it.
     errno fn ibv_dealloc_pd(pd: *mut Pd) {
-        let number = object(pd)?.handle;
-        let context = ContextObject::find((*pd).context)?;
+        let claim = handles::claim::<Pd>(pd.cast_const().cast())?;
+        let number = claim.object.handle;
+        let context = ContextObject::find(claim.object.context)?;
         context.device.dealloc_pd(number).map_err(refused("ibv_dealloc_pd"))?;
         context.live().pds.remove(&number);
-        drop(Box::from_raw(pd));
+        claim.bury();
         Ok(())
     }
 
@@ -106,21 +109,22 @@ export! {
 
     /// Ends a region: no access through its keys follows.
     errno fn ibv_dereg_mr(mr: *mut Mr) {
-        let key = object(mr)?.handle;
-        let context = ContextObject::find((*mr).context)?;
+        let claim = handles::claim::<Mr>(mr.cast_const().cast())?;
+        let key = claim.object.handle;
+        let context = ContextObject::find(claim.object.context)?;
         context.live().keys.remove(&key);
         if let Err(error) = context.device.deregister(key) {
             context.live().keys.insert(key);
             return Err(refused("ibv_dereg_mr")(error));
         }
-        drop(Box::from_raw(mr));
+        claim.bury();
         Ok(())
     }
 
     /// Allocates memory fit for registration: here, whole pages. `buf` names it to the calls below.
     pointer fn ibv_alloc_buf(pd: *mut Pd, size: usize, buf: *mut *mut Buf) -> c_void {
+        let context = ContextObject::find(domain(pd)?.context)?;
         store(buf, std::ptr::null_mut());
-        ContextObject::find(object(pd)?.context)?;
         if size == 0 || buf.is_null() {
             return Err(Errno::EINVAL);
         }
@@ -130,14 +134,16 @@ export! {
         if errno != 0 {
             return Err(Errno(errno));
         }
-        buf.write(Box::into_raw(Box::new(Buf { memory })));
+        let made = Buf { memory: Cell::new(memory) };
+        buf.write(handles::publish(made, context.handle().addr())?);
         Ok(memory)
     }
 
     /// Frees it.
     nothing fn ibv_free_buf(buf: *mut Buf) {
-        libc::free(object(buf)?.memory);
-        drop(Box::from_raw(buf));
+        let claim = handles::claim::<Buf>(buf.cast_const().cast())?;
+        libc::free(claim.object.memory.replace(std::ptr::null_mut()));
+        claim.bury();
         Ok(())
     }
 
@@ -145,14 +151,14 @@ export! {
     pointer fn ibv_reg_buf_mr(
         pd: *mut Pd, buf: *mut Buf, addr: *mut c_void, length: usize, access: c_int
     ) -> Mr {
-        object(buf)?;
+        handles::find::<Buf>(buf.cast_const().cast())?;
         register(pd, addr, length, addr as u64, access as u32)
     }
 }
 
 /// Memory of `ibv_alloc_buf`; opaque to programs.
 pub struct Buf {
-    memory: *mut c_void,
+    memory: Cell<*mut c_void>,
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::border::{caught, export, invalid, object, pointer, refused, say, stor
 use crate::context::ContextObject;
 use crate::cq::CqObject;
 use crate::events::Acks;
+use crate::handles::{self, Handle, Ref};
 use crate::qp_ex::{self, Builder};
 use libc::{c_int, c_void};
 use srdma_client::abi::{Access, DeviceLimits, QpAttributes, QpInit, QpMask, QpState};
@@ -23,6 +24,8 @@ pub(crate) struct QpObject {
     /// `wr_flush` of the C struct since v50; not supported.
     wr_flush: *mut c_void,
     pub(crate) inner: srdma_client::Qp,
+    /// It was removed; only programs that use a handle after that see it.
+    gone: AtomicBool,
     pub(crate) acks: Arc<Acks>,
     /// What it got, which may be more than was asked for.
     pub(crate) init: QpInit,
@@ -30,14 +33,34 @@ pub(crate) struct QpObject {
     pub(crate) builder: Option<Builder>,
 }
 
+impl Handle for QpObject {
+    fn retire(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.inner.ring_bytes()
+    }
+}
+
 impl QpObject {
-    /// The queue pair behind a handle; EINVAL for null.
+    /// The live queue pair behind a handle.
+    pub(crate) fn known(qp: *mut Qp) -> Result<Ref<QpObject>, Errno> {
+        handles::find(qp.cast_const().cast())
+    }
+
+    /// The queue pair behind a handle that an inline function of the header has followed already: EINVAL for one
+    /// that was removed. For the data path: it costs one load.
     ///
     /// # Safety
-    /// A non-null `qp` is live.
+    /// A non-null `qp` is live, or in its grave.
     pub(crate) unsafe fn find<'a>(qp: *mut Qp) -> Result<&'a QpObject, Errno> {
         // SAFETY: the caller's promise; all queue pairs are `QpObject`s.
-        unsafe { object(qp.cast::<QpObject>()) }
+        let found = unsafe { object(qp.cast::<QpObject>())? };
+        if found.gone.load(Ordering::Relaxed) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(found)
     }
 
     /// After a fault of ours: nothing more is to be expected of this queue pair.
@@ -83,19 +106,15 @@ unsafe fn create(
     attr: &QpInitAttr,
     send_ops: Option<u64>,
 ) -> Result<*mut QpObject, Errno> {
-    // SAFETY: the caller's handles.
-    let (number, context) = unsafe {
-        let pd = object(pd)?;
-        (pd.handle, ContextObject::find(pd.context)?)
-    };
+    let domain = handles::find::<Pd>(pd.cast_const().cast())?;
+    let (number, context) = (domain.handle, ContextObject::find(domain.context)?);
     if attr.qp_type != c::QPT_RC {
         return Err(unsupported(call, &format!("queue pair type {}; only RC", attr.qp_type)));
     }
     if !attr.srq.is_null() {
         return Err(unsupported(call, "shared receive queues"));
     }
-    // SAFETY: the caller's handles.
-    let (send_cq, recv_cq) = unsafe { (CqObject::find(attr.send_cq)?, CqObject::find(attr.recv_cq)?) };
+    let (send_cq, recv_cq) = (CqObject::known(attr.send_cq)?, CqObject::known(attr.recv_cq)?);
     // SAFETY: both are live.
     let contexts = unsafe { [(*attr.send_cq).context, (*attr.recv_cq).context] };
     if contexts.iter().any(|other| *other != context.handle()) {
@@ -129,14 +148,16 @@ unsafe fn create(
     base.qp_type = attr.qp_type;
     base.state = QpState::Reset as u32;
     let number = base.qp_num;
-    let qp = Box::into_raw(Box::new(QpObject {
+    let qp = QpObject {
         c: UnsafeCell::new(c),
         wr_flush: std::ptr::null_mut(),
         init: inner.init(),
         inner,
+        gone: AtomicBool::new(false),
         acks: Arc::default(),
         builder: send_ops.map(|_| Builder::default()),
-    }));
+    };
+    let qp = handles::publish(qp, context.handle().addr())?;
     context.live().qps.insert(number, qp);
     Ok(qp)
 }
@@ -161,8 +182,7 @@ unsafe fn create_ex(context: *mut Context, attr: *mut QpInitAttrEx) -> Result<*m
     if send_ops.is_some_and(|ops| ops & !qp_ex::OPERATIONS != 0) {
         return Err(unsupported(CALL, &format!("send_ops_flags {:#x}", given.send_ops_flags)));
     }
-    // SAFETY: the caller's handle.
-    if unsafe { object(given.pd)? }.context != context.handle() {
+    if handles::find::<Pd>(given.pd.cast_const().cast())?.context != context.handle() {
         return Err(invalid(CALL, "the protection domain is of another context"));
     }
     let basic = QpInitAttr {
@@ -313,7 +333,7 @@ export! {
 
     /// Changes attributes and state.
     errno fn ibv_modify_qp(qp: *mut Qp, attr: *mut QpAttr, mask: c_int) {
-        let object_of_qp = QpObject::find(qp)?;
+        let object_of_qp = QpObject::known(qp)?;
         let mask = mask as u32;
         let wanted = attributes(object(attr)?, mask)?;
         object_of_qp.inner.modify(&wanted, QpMask(mask)).map_err(refused("ibv_modify_qp"))?;
@@ -325,7 +345,7 @@ export! {
 
     /// Shows attributes; all are filled, whatever the mask asks for.
     errno fn ibv_query_qp(qp: *mut Qp, attr: *mut QpAttr, _mask: c_int, init_attr: *mut QpInitAttr) {
-        let found = QpObject::find(qp)?;
+        let found = QpObject::known(qp)?;
         let now = found.inner.query().map_err(refused("ibv_query_qp"))?;
         (*qp).state = now.state as u32;
         store(attr, shown(&now, &found.init));
@@ -343,22 +363,23 @@ export! {
 
     /// Removes it, when all its events are acknowledged. None of its completions follows.
     errno fn ibv_destroy_qp(qp: *mut Qp) {
-        let found = QpObject::find(qp)?;
+        let claim = handles::claim::<QpObject>(qp.cast_const().cast())?;
+        let found = &claim.object;
         let context = ContextObject::find((*qp).context)?;
         found.inner.destroy().map_err(refused("ibv_destroy_qp"))?;
         let mut live = context.live();
-        if live.qps.get(&(*qp).qp_num).is_some_and(|known| std::ptr::eq(*known, found)) {
+        if live.qps.get(&(*qp).qp_num).is_some_and(|known| std::ptr::eq(*known, &raw const **found)) {
             live.qps.remove(&(*qp).qp_num);
         }
         drop(live);
         found.acks.wait();
-        drop(Box::from_raw(qp.cast::<QpObject>()));
+        claim.bury();
         Ok(())
     }
 
     /// The queue pair as what `ibv_wr_start` takes; null unless made with send operations.
     pointer fn ibv_qp_to_qp_ex(qp: *mut Qp) -> QpEx {
-        let found = QpObject::find(qp)?;
+        let found = QpObject::known(qp)?;
         if found.builder.is_none() {
             return Err(Errno::EINVAL);
         }

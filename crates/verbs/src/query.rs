@@ -163,7 +163,8 @@ export! {
     /// Attributes of the device.
     errno fn ibv_query_device(context: *mut Context, attr: *mut DeviceAttr) {
         object(attr)?;
-        store(attr, device_attributes(ContextObject::find(context)?));
+        let context = ContextObject::find(context)?;
+        store(attr, device_attributes(&context));
         Ok(())
     }
 
@@ -172,7 +173,7 @@ export! {
         let context = ContextObject::find(context)?;
         check_port("ibv_query_port", port.into())?;
         object(attr.cast::<u8>())?;
-        store_bytes(attr, &port_attributes(context), COMPAT_PORT_ATTR_BYTES);
+        store_bytes(attr, &port_attributes(&context), COMPAT_PORT_ATTR_BYTES);
         Ok(())
     }
 
@@ -181,7 +182,7 @@ export! {
         let context = ContextObject::find(context)?;
         check_port("ibv_query_port_speed", port)?;
         object(speed)?;
-        store(speed, u64::from(speed_mbps(context)) / 100);
+        store(speed, u64::from(speed_mbps(&context)) / 100);
         Ok(())
     }
 
@@ -206,7 +207,7 @@ export! {
         check_port("ibv_query_gid_ex", port)?;
         check_gid_index("ibv_query_gid_ex", index)?;
         object(entry)?;
-        store_bytes(entry.cast(), &gid_entry(context), entry_size);
+        store_bytes(entry.cast(), &gid_entry(&context), entry_size);
         Ok(())
     }
 
@@ -251,8 +252,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     entry_size: usize,
 ) -> isize {
     let result = caught(|| {
-        // SAFETY: the caller's handle.
-        let context = unsafe { ContextObject::find(context)? };
+        let context = ContextObject::find(context)?;
         if flags != 0 {
             return Err(unsupported("ibv_query_gid_table", "flags"));
         }
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
             return Err(invalid("ibv_query_gid_table", "no room for the one entry"));
         }
         // SAFETY: the caller has room for at least one entry of that size.
-        unsafe { store_bytes(entries.cast(), &gid_entry(context), entry_size) };
+        unsafe { store_bytes(entries.cast(), &gid_entry(&context), entry_size) };
         Ok(1)
     });
     result.unwrap_or_else(|errno| -(errno.0 as isize))
@@ -281,7 +281,7 @@ pub(crate) unsafe extern "C" fn query_port(
         let context = ContextObject::find(context)?;
         check_port("ibv_query_port", port.into())?;
         object(attr.cast::<u8>())?;
-        store_bytes(attr.cast(), &port_attributes(context), length);
+        store_bytes(attr.cast(), &port_attributes(&context), length);
         Ok(())
     }))
 }
@@ -304,7 +304,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         }
         object(attr.cast::<u8>())?;
         let mut all = DeviceAttrEx::zeroed();
-        all.orig_attr = device_attributes(context);
+        all.orig_attr = device_attributes(&context);
         all.device_cap_flags_ex = all.orig_attr.device_cap_flags.into();
         all.completion_timestamp_mask = u64::MAX;
         all.hca_core_clock = CLOCK_KHZ;

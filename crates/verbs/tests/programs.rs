@@ -25,6 +25,11 @@ fn absurd_arguments_are_refused_as_the_manual_pages_say() {
 }
 
 #[test]
+fn full_queues_wrong_lists_and_missing_memory_end_as_errors_of_what_is_wrong_alone() {
+    passes("mistakes");
+}
+
+#[test]
 fn every_operation_moves_its_bytes_by_posts_and_by_the_builder() {
     passes("transfers");
 }
