@@ -19,6 +19,8 @@ const fn need(program: &'static str, package: &'static str) -> Need {
 
 /// To link the libraries.
 pub const BUILD: &[Need] = &[need("cc", "gcc"), need("/usr/include/stdio.h", "libc6-dev")];
+/// To build the fuzz targets: libFuzzer is C++.
+pub const FUZZ: &[Need] = &[need("c++", "g++")];
 /// To build networks.
 pub const FABRIC: &[Need] =
     &[need("ip", "iproute2"), need("tc", "iproute2"), need("nft", "nftables"), need("ethtool", "ethtool")];

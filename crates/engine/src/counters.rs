@@ -10,7 +10,7 @@ use srdma_seams::event::{DropCause, RetransmitCause};
 use srdma_seams::{Event, Now, Observer, Qpn};
 
 /// Kinds of [`DropCause`].
-pub const DROP_CAUSES: usize = 14;
+pub const DROP_CAUSES: usize = 15;
 /// Kinds of [`RetransmitCause`].
 pub const RETRANSMIT_CAUSES: usize = 6;
 /// Queue pairs that are gone and whose counters are kept one by one; beyond, only their sum is.
@@ -327,8 +327,9 @@ pub fn drop_name(index: usize) -> &'static str {
         "tag",
         "bogus_ack",
         "inconsistent",
+        "unsolicited",
     ];
-    const _: () = assert!(DropCause::Inconsistent as usize + 1 == DROP_CAUSES);
+    const _: () = assert!(DropCause::Unsolicited as usize + 1 == DROP_CAUSES);
     NAMES[index]
 }
 

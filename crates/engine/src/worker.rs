@@ -8,7 +8,7 @@ use srdma_rnic::world::PayloadRef;
 use srdma_rnic::{Batch, Nic};
 use srdma_seams::event::DropCause;
 use srdma_seams::{Duration, Now, PathId, Qpn, Slot};
-use srdma_wire::{Echo, Packet, ParseError};
+use srdma_wire::{Echo, Packet};
 
 use crate::announce;
 use crate::clock;
@@ -164,6 +164,7 @@ impl Worker {
                 Ok((Packet::Echo(echo), _)) if !echo.reply => {
                     echoes.push((segment.from, answer(&echo, &segment)));
                 }
+                Ok((Packet::Echo(_), _)) => self.counters.drop_foreign(DropCause::Unsolicited),
                 Ok((packet, header_bytes)) => {
                     let payload = PayloadRef {
                         buffer: segment.buffer,
@@ -172,8 +173,7 @@ impl Worker {
                     };
                     self.received.push(segment.from, &packet, payload, segment.ce);
                 }
-                Err(ParseError::HeaderCheck) => self.counters.drop_foreign(DropCause::HeaderCheck),
-                Err(_) => self.counters.drop_foreign(DropCause::Malformed),
+                Err(error) => self.counters.drop_foreign(error.cause()),
             }
         }
         for (from, echo) in echoes {
@@ -187,17 +187,13 @@ impl Worker {
             (self.echo_second, self.echoes) = (second, 0);
         }
         self.echoes += 1;
-        if self.echoes <= ECHOES_PER_SECOND {
-            if let Some(endpoint) = &mut self.world.endpoint {
-                // An answer that cannot be sent is as good as one lost on the way.
-                let _ = endpoint.send_control(
-                    PathId(echo.path.0 & 0xff),
-                    from,
-                    0,
-                    &Packet::Echo(*echo),
-                    echo.probe_bytes,
-                );
-            }
+        if self.echoes > ECHOES_PER_SECOND {
+            return self.counters.drop_foreign(DropCause::Unsolicited);
+        }
+        if let Some(endpoint) = &mut self.world.endpoint {
+            let path = PathId(echo.path.0 & 0xff);
+            // An answer that cannot be sent is as good as one lost on the way.
+            let _ = endpoint.send_control(path, from, 0, &Packet::Echo(*echo), echo.probe_bytes);
         }
     }
 

@@ -55,6 +55,8 @@ pub enum DropCause {
     BogusAck = 12,
     /// Fields contradict one another or what earlier packets of the message said.
     Inconsistent = 13,
+    /// An ECHO reply that nobody asked for, or an ECHO beyond those answered in a second.
+    Unsolicited = 14,
 }
 
 /// One thing that happened. Codes ([`Event::code`]) are stable: reports and traces store them.

@@ -204,6 +204,7 @@ impl Handshake {
         let knows_us = hello.echo == self.identity.connection;
         let stranger = hello.src_qpn != self.identity.remote_qpn
             || hello.connection.0 == 0
+            || (hello.connection == self.identity.connection && !self.is_own(from))
             || (hello.echo.0 != 0 && !knows_us)
             || (self.confirmed && hello.connection != self.remote);
         if stranger {
@@ -234,6 +235,12 @@ impl Handshake {
         let outcome =
             if self.try_connect(now, smallest) { HelloOutcome::Connected } else { HelloOutcome::Known };
         Learned { outcome, rtt, answered: knows_us }
+    }
+
+    /// Whether the queue pair is connected to itself and this came from there. Anything else with our own id is
+    /// our own HELLO, sent back to us.
+    fn is_own(&self, from: SocketAddr) -> bool {
+        self.identity.remote_qpn == self.identity.local_qpn && mapped(from.ip()) == self.identity.address
     }
 
     /// The peer has used our connection id, so it knows it.

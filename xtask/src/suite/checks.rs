@@ -50,7 +50,7 @@ fn cargo(name: &str, args: &[&str], env: &[(&'static str, String)]) -> Step {
 }
 
 /// `12 tests` if the output of `cargo test` says so.
-fn count_of_tests(output: &str) -> String {
+pub fn count_of_tests(output: &str) -> String {
     let passed: u64 = output
         .lines()
         .filter_map(|line| line.strip_prefix("test result: ok. "))

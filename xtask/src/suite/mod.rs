@@ -4,6 +4,7 @@
 //! and because a user namespace (see `ground`) cuts the process off from package registries. Steps that run
 //! real programs each make a network of their own, so `--jobs` may run several at once.
 
+mod attack;
 mod checks;
 mod data;
 mod faults;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
 
+use crate::packages::{BUILD, CAPTURE, FABRIC, FUZZ, HEADERS, PROGRAMS};
 use crate::programs::Launcher;
 use crate::{ground, packages, report};
 pub use paths::wait_for_bytes;
@@ -98,7 +100,8 @@ pub fn built_tree(given: Option<PathBuf>) -> Result<PathBuf> {
 /// Works through the list; true if everything passed.
 pub fn run(options: &Options) -> Result<bool> {
     let wanted = |step: &Step| options.only.as_ref().is_none_or(|word| step.name.contains(word.as_str()));
-    let cargo: Vec<Step> = checks::steps(options.soak).into_iter().filter(wanted).collect();
+    let cargo: Vec<Step> =
+        checks::steps(options.soak).into_iter().chain(attack::steps()).filter(wanted).collect();
     let mut real = Vec::new();
     real.extend(verbs::steps());
     real.extend(matrix::steps(options.soak)?);
@@ -114,10 +117,8 @@ pub fn run(options: &Options) -> Result<bool> {
         bail!("no step has {:?} in its name; `--list` shows all", options.only.as_deref().unwrap_or(""));
     }
     let needs: &[&[packages::Need]] = match real.is_empty() {
-        true => &[packages::BUILD],
-        false => {
-            &[packages::BUILD, packages::FABRIC, packages::PROGRAMS, packages::HEADERS, packages::CAPTURE]
-        }
+        true => &[BUILD, FUZZ],
+        false => &[BUILD, FUZZ, FABRIC, PROGRAMS, HEADERS, CAPTURE],
     };
     packages::ensure(needs)?;
 

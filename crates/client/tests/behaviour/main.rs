@@ -13,5 +13,6 @@ mod operations;
 mod receivers;
 mod refusals;
 mod slots;
+mod strangers;
 mod vanishing;
 mod watching;

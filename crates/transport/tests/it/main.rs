@@ -6,6 +6,7 @@
 mod behaviour;
 mod capacity;
 mod counts;
+mod handshakes;
 mod link;
 mod planted;
 mod responder;
