@@ -67,7 +67,7 @@ fn one(rng: &mut Rng, hellos: u64) -> bool {
     let from: SocketAddr = "10.0.0.2:4791".parse().unwrap();
     let (mut heard, mut said, mut confirmed) = (0, 0, false);
     for _ in 0..hellos {
-        now = now + Duration::from_micros(rng.below(50_000));
+        now += Duration::from_micros(rng.below(50_000));
         let hello = any_hello(rng, ours);
         let outcome = conn.on_hello(now, &hello, from, &mut ());
         confirmed |= hello.echo == ours && matches!(outcome, HelloOutcome::Known | HelloOutcome::Connected);
