@@ -6,10 +6,11 @@
 //! place where a command-line option meets its `SRDMA_…` variable.
 //!
 //! Read [`options`], then [`environment`] (what `run` and `env` set), [`program`] (what can be
-//! started), and [`check`].
+//! started), [`check`] and [`doctor`].
 
 mod check;
 mod check_text;
+mod doctor;
 mod environment;
 mod explain;
 mod options;
@@ -43,6 +44,8 @@ enum Command {
     Env(environment::EnvCommand),
     /// Test the way to a host: does it answer, and over how many distinct paths
     Check(check::CheckCommand),
+    /// Look at this host: what is good, what costs speed, what to type
+    Doctor(doctor::DoctorCommand),
     /// Explain an error code (vendor_err of a completion)
     Explain(explain::ExplainCommand),
     /// Show what running programs do: queue pairs, rates, retransmissions, paths
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Run(command) => run::run(&command),
         Command::Env(command) => environment::env(&command),
         Command::Check(command) => check::check(&command),
+        Command::Doctor(command) => doctor::doctor(&command),
         Command::Explain(command) => explain::explain(&command),
         Command::Stats(command) => stats::stats(&command),
         Command::Verify(command) => verify::verify(&command),

@@ -8,10 +8,12 @@
 //!
 //! Read [`address`] (what this host can send from), [`socket`] (the one place with system calls),
 //! [`check`] (the questions, in order), [`hops`] (probes of limited life) and [`paths`] (what their
-//! answers prove; no I/O). [`listen`] is the other side: something that answers.
+//! answers prove; no I/O). [`listen`] is the other side: something that answers. [`doctor`] looks at
+//! this host alone and sends nothing.
 
 pub mod address;
 pub mod check;
+pub mod doctor;
 pub mod hops;
 pub mod listen;
 pub mod paths;
