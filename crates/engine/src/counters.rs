@@ -2,7 +2,7 @@
 //!
 //! The observer of the data path: plain additions on memory that the worker's lock already owns.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 
@@ -13,8 +13,9 @@ use srdma_seams::{Event, Now, Observer, Qpn};
 pub const DROP_CAUSES: usize = 15;
 /// Kinds of [`RetransmitCause`].
 pub const RETRANSMIT_CAUSES: usize = 6;
-/// Queue pairs that are gone and whose counters are kept one by one; beyond, only their sum is.
-const FINISHED_MAX: usize = 4096;
+/// Queue pairs that are gone and whose counters are kept one by one, the last ones; of those before, only the sum is. With
+/// 128 paths in use the counters of one take 9 KiB.
+const FINISHED_MAX: usize = 256;
 
 /// Spreads our own queue pairs' numbers, of which no peer chooses any: an event is counted for every packet.
 #[derive(Clone, Debug, Default)]
@@ -136,6 +137,47 @@ impl QpCounters {
         &mut self.paths[index]
     }
 
+    /// Adds what another has counted: sums, and the greatest and least of what has no sum.
+    fn add(&mut self, other: &QpCounters) {
+        let sum = |to: &mut u64, from: u64| *to += from;
+        sum(&mut self.units_sent, other.units_sent);
+        sum(&mut self.packets_sent, other.packets_sent);
+        sum(&mut self.bytes_sent, other.bytes_sent);
+        sum(&mut self.undone, other.undone);
+        sum(&mut self.tail_probes, other.tail_probes);
+        sum(&mut self.rtos, other.rtos);
+        sum(&mut self.packets_received, other.packets_received);
+        sum(&mut self.bytes_received, other.bytes_received);
+        sum(&mut self.held, other.held);
+        sum(&mut self.acks_sent, other.acks_sent);
+        sum(&mut self.rnr_sent, other.rnr_sent);
+        sum(&mut self.rnr_received, other.rnr_received);
+        sum(&mut self.naks_sent, other.naks_sent);
+        sum(&mut self.naks_received, other.naks_received);
+        sum(&mut self.ce_marked, other.ce_marked);
+        sum(&mut self.paths_suspected, other.paths_suspected);
+        sum(&mut self.paths_restored, other.paths_restored);
+        let each = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        each(&mut self.retransmitted, &other.retransmitted);
+        each(&mut self.lost, &other.lost);
+        each(&mut self.dropped, &other.dropped);
+        self.ahead_max_packets = self.ahead_max_packets.max(other.ahead_max_packets);
+        self.rtt_min_ns = least(self.rtt_min_ns, other.rtt_min_ns);
+        self.rtt_max_ns = self.rtt_max_ns.max(other.rtt_max_ns);
+        self.window_max_bytes = self.window_max_bytes.max(other.window_max_bytes);
+        for (index, from) in other.paths.iter().enumerate() {
+            let to = self.path(index as u16);
+            sum(&mut to.units, from.units);
+            sum(&mut to.packets, from.packets);
+            sum(&mut to.bytes, from.bytes);
+            sum(&mut to.acked, from.acked);
+            sum(&mut to.lost, from.lost);
+            sum(&mut to.ce, from.ce);
+            sum(&mut to.received, from.received);
+            to.rtt_min_ns = least(to.rtt_min_ns, from.rtt_min_ns);
+        }
+    }
+
     fn count(&mut self, event: Event) {
         match event {
             Event::UnitSent { path, packets, bytes, retransmission, .. } => {
@@ -203,13 +245,23 @@ impl QpCounters {
     }
 }
 
+/// The lesser of two times of which 0 means none.
+fn least(a: u64, b: u64) -> u64 {
+    match (a, b) {
+        (0, other) | (other, 0) => other,
+        _ => a.min(b),
+    }
+}
+
 /// All counters of a device.
 #[derive(Debug, Default)]
 pub struct Counters {
     live: HashMap<u32, Box<QpCounters>, BuildHasherDefault<QpnHasher>>,
-    finished: Vec<(u32, Box<QpCounters>)>,
+    finished: VecDeque<(u32, Box<QpCounters>)>,
     /// Queue pairs that are gone and no longer listed one by one.
     pub finished_unlisted: u64,
+    /// The sum of their counters.
+    pub unlisted: QpCounters,
     /// Queue pairs that ever entered the error state.
     pub failures: u64,
     /// Those of them that nobody was told of yet, with the code of their cause.
@@ -232,10 +284,12 @@ impl Counters {
     /// The queue pair is gone; its counters are kept for the report.
     pub fn retire(&mut self, qpn: Qpn) {
         if let Some(counters) = self.live.remove(&qpn.0) {
-            if self.finished.len() < FINISHED_MAX {
-                self.finished.push((qpn.0, counters));
-            } else {
-                self.finished_unlisted += 1;
+            self.finished.push_back((qpn.0, counters));
+            if self.finished.len() > FINISHED_MAX {
+                if let Some((_, oldest)) = self.finished.pop_front() {
+                    self.finished_unlisted += 1;
+                    self.unlisted.add(&oldest);
+                }
             }
         }
     }
@@ -366,5 +420,32 @@ mod tests {
         assert_eq!((number, live, c.packets_sent, c.retransmitted[1]), (17, false, 4, 4));
         assert_eq!((c.paths[5].units, c.paths[5].acked, c.paths[5].ce, c.rtt_min_ns), (1, 4, 1, 900));
         assert_eq!(counters.dropped[DropCause::UnknownQp as usize], 1);
+    }
+
+    #[test]
+    fn of_many_finished_queue_pairs_the_last_are_listed_and_of_the_others_the_sum_is_kept() {
+        let mut counters = Counters::default();
+        let count = FINISHED_MAX as u32 + 100;
+        for number in 0..count {
+            let qpn = Qpn(number + 2);
+            counters.qp(qpn);
+            let bytes = number + 1;
+            let sent = Event::UnitSent { qpn, path: PathId(127), packets: 1, bytes, retransmission: None };
+            counters.event(Now(1), sent);
+            let rtt = Duration(u64::from(1_000 - number));
+            counters.event(Now(2), Event::UnitAcked { qpn, path: PathId(127), packets: 1, ce: 0, rtt });
+            counters.retire(qpn);
+        }
+        assert_eq!(counters.all().count(), FINISHED_MAX);
+        assert_eq!(counters.all().map(|(qpn, ..)| qpn).min(), Some(102), "the last ones");
+        assert_eq!(counters.finished_unlisted, 100);
+        let sum = &counters.unlisted;
+        assert_eq!(
+            (sum.packets_sent, sum.bytes_sent, sum.rtt_min_ns, sum.rtt_max_ns),
+            (100, 5050, 901, 1000)
+        );
+        assert_eq!((sum.paths[127].bytes, sum.paths[127].acked, sum.paths[127].rtt_min_ns), (5050, 100, 901));
+        let total: u64 = counters.all().map(|(_, qp, _)| qp.packets_sent).sum();
+        assert_eq!(total + sum.packets_sent, u64::from(count));
     }
 }

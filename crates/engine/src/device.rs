@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
+use srdma_abi::control::LIMITS;
 use srdma_abi::{AsyncEvent, AsyncKind, Cause, PortInfo, QpAttributes, QpInit, QpMask, QpState};
 use srdma_memory::Rights;
 use srdma_net::interfaces::{self, Interface};
@@ -101,7 +102,10 @@ pub enum DeviceError {
     #[error(transparent)]
     Control(#[from] ControlError),
     /// No queue-pair number is free.
-    #[error("All queue-pair numbers of this slot are in use or freed less than two seconds ago")]
+    #[error(
+        "All {} queue-pair numbers of this device's slot are in use or were freed less than two seconds ago; at most \
+         {} queue pairs can exist at once", Numbers::MAX, LIMITS.max_qp
+    )]
     Numbers,
     /// The kernel's routing knows no way to the peer.
     #[error("No route from {local} to {peer}: {source}")]

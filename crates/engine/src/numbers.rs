@@ -21,6 +21,9 @@ pub struct Numbers {
 }
 
 impl Numbers {
+    /// Numbers that a slot has at least: 0 and 1, or 0xffffff, are never used.
+    pub const MAX: u32 = (1 << 16) - 2;
+
     /// Numbers of `slot`, starting at `start`: a random place, so that a restarted process does not
     /// begin with the numbers that its predecessor had.
     pub fn new(slot: Slot, start: u16) -> Numbers {
@@ -73,6 +76,7 @@ mod tests {
                 count += 1;
             }
             assert_eq!(count, if slot.0 == 0 { 65_534 } else { 65_535 });
+            assert!(count >= Numbers::MAX && Numbers::MAX > srdma_abi::control::LIMITS.max_qp);
         }
     }
 

@@ -64,6 +64,9 @@ impl Head {
 pub(crate) fn report(address: IpAddr, options: &Options, worker: &Worker) -> String {
     let mut report = Head::of(worker).value(address, options);
     report["qps"] = worker.counters.all().map(|(qpn, qp, live)| queue_pair(qpn, qp, live)).collect();
+    let counters = &worker.counters;
+    report["unlisted"] =
+        (counters.finished_unlisted > 0).then(|| queue_pair(0, &counters.unlisted, false)).into();
     let mut text = serde_json::to_string_pretty(&report).unwrap_or_default();
     text.push('\n');
     text

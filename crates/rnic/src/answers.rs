@@ -66,6 +66,16 @@ impl Answers {
         !self.saved.is_empty()
     }
 
+    /// Bytes of memory of the list.
+    pub fn bytes(&self) -> usize {
+        self.saved.capacity() * size_of::<Saved>()
+    }
+
+    /// Gives memory back that the list does not need.
+    pub fn fit(&mut self) {
+        self.saved.shrink_to_fit();
+    }
+
     /// Response-space message number of the next answer.
     fn end(&self) -> u64 {
         self.front + self.saved.len() as u64

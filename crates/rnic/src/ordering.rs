@@ -162,6 +162,16 @@ impl Tracker {
         self.landed
     }
 
+    /// Bytes of memory of the list of open messages.
+    pub fn bytes(&self) -> usize {
+        self.open.capacity() * size_of::<Message>()
+    }
+
+    /// Gives memory back that the open messages do not need.
+    pub fn fit(&mut self) {
+        self.open.shrink_to_fit();
+    }
+
     /// Every message before this one is in the mover's hands.
     pub fn head(&self) -> u64 {
         self.head

@@ -56,6 +56,16 @@ impl Receives {
         Some(recv)
     }
 
+    /// Bytes of memory of the list.
+    pub fn bytes(&self) -> usize {
+        self.taken.capacity() * size_of::<Recv>()
+    }
+
+    /// Gives memory back that the list does not need.
+    pub fn fit(&mut self) {
+        self.taken.shrink_to_fit();
+    }
+
     /// Nobody is waited for any more.
     pub fn clear_refusals(&mut self) {
         self.starving = None;

@@ -110,6 +110,17 @@ impl Requester {
         self.queue.get(usize::try_from(position).ok()?)
     }
 
+    /// Bytes of memory of the lists.
+    pub fn bytes(&self) -> usize {
+        self.queue.capacity() * size_of::<Wqe>() + self.reads.capacity() * size_of::<u64>()
+    }
+
+    /// Gives memory back that the lists do not need.
+    pub fn fit(&mut self) {
+        self.queue.shrink_to_fit();
+        self.reads.shrink_to_fit();
+    }
+
     /// Whether any work request is incomplete.
     pub fn is_busy(&self) -> bool {
         self.next_to_complete().is_some()

@@ -31,6 +31,25 @@ impl SeqBits {
         *self = grown;
     }
 
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.words.len() * 8
+    }
+
+    /// Gives memory back that the bits of `[base, end)` do not need; all others are clear.
+    pub(crate) fn fit(&mut self, base: u64, end: u64) {
+        let mut fitting = SeqBits::new();
+        fitting.ensure(base, base, end);
+        if fitting.words.len() < self.words.len() {
+            let mut seq = base;
+            while let Some(set) = self.next_set(seq, end) {
+                fitting.set(set);
+                seq = set + 1;
+            }
+            *self = fitting;
+        }
+    }
+
     fn slot(&self, seq: u64) -> usize {
         (seq / 64) as usize & (self.words.len() - 1)
     }

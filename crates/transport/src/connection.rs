@@ -319,6 +319,17 @@ impl Connection {
         self.sender.on_timeout(now, &self.config, obs)
     }
 
+    /// Bytes of the tables that grow with what is in flight.
+    pub fn table_bytes(&self) -> usize {
+        self.sender.bytes() + self.receivers.iter().map(Receiver::bytes).sum::<usize>()
+    }
+
+    /// Gives memory of tables back that what is in flight now does not need; for a connection that rests.
+    pub fn fit(&mut self, now: Now) {
+        self.sender.fit(now, &self.config);
+        self.receivers.iter_mut().for_each(Receiver::fit);
+    }
+
     /// State for statistics and tests.
     pub fn snapshot(&self) -> Snapshot {
         let ahead_packets = self.receivers.iter().map(Receiver::ahead).max().unwrap_or(0);

@@ -11,6 +11,8 @@ use crate::Arrival;
 /// Units awaiting their report; older ones go unreported (their packets are in the blocks anyway).
 const PENDING_MAX: usize = 512;
 /// Blocks of an ACK that are left to repeat older news when there is much new.
+/// Entries of it that there is always room for.
+const PENDING_MIN: usize = 64;
 const ROTATING_BLOCKS: usize = 8;
 /// A message number further than this from the newest is not believed to be the newest.
 const MSN_STEP_MAX: u64 = 1 << 20;
@@ -54,7 +56,7 @@ impl Receiver {
             window_packets,
             landed: first_msn,
             newest_msn: first_msn,
-            pending: VecDeque::with_capacity(64),
+            pending: VecDeque::with_capacity(PENDING_MIN),
             ack_due: false,
             rotation: first_psn,
             anything: false,
@@ -150,6 +152,17 @@ impl Receiver {
     /// Every message before this one has landed.
     pub(crate) fn landed(&self) -> u64 {
         self.landed
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.received.bytes() + self.pending.capacity() * size_of::<Pending>()
+    }
+
+    /// Gives memory back that what was received ahead does not need.
+    pub(crate) fn fit(&mut self) {
+        self.received.fit(self.base, self.end.max(self.base));
+        self.pending.shrink_to(PENDING_MIN);
     }
 
     /// Every packet before this one was received.

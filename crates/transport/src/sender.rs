@@ -497,10 +497,29 @@ impl Sender {
         }
     }
 
+    /// Bytes of memory that grow with what is in flight.
+    pub(crate) fn bytes(&self) -> usize {
+        self.units.bytes() + self.spaces.iter().map(SendSpace::bytes).sum::<usize>()
+    }
+
+    /// Gives memory back that what is in flight does not need.
+    pub(crate) fn fit(&mut self, now: Now, config: &Config) {
+        match self.units.oldest_live() {
+            Some(_) => self.forget(now, config),
+            // All is settled, and what is late by now will not come.
+            None => self.forget_before(now),
+        }
+        self.units.fit();
+        self.spaces.iter_mut().for_each(SendSpace::fit);
+    }
+
     /// Drops records that no late report can need any more.
     fn forget(&mut self, now: Now, config: &Config) {
         let keep = self.detector.rto(&self.rtt, config) * 4;
-        let long_ago = Now(now.0.saturating_sub(keep.0));
+        self.forget_before(Now(now.0.saturating_sub(keep.0)));
+    }
+
+    fn forget_before(&mut self, long_ago: Now) {
         while let Some((transmit, record)) = self.units.oldest_forgettable(long_ago) {
             self.paths.unchain(record.path, transmit, record.path_next);
             self.units.forget_oldest();

@@ -39,6 +39,8 @@ struct PacketRecord {
 }
 
 const UNSENT: PacketRecord = PacketRecord { transmit: 0, lost_on: NO_PATH, cause: RetransmitCause::Local };
+/// Packets that there is always room for.
+const PACKETS_MIN: usize = 64;
 const NO_PATH: PathId = PathId(u16::MAX);
 
 /// How much may travel together.
@@ -159,7 +161,7 @@ impl SendSpace {
             base: first_psn,
             next: first_psn,
             end: first_psn,
-            packets: vec![UNSENT; 64],
+            packets: vec![UNSENT; PACKETS_MIN],
             acked: SeqBits::new(),
             lost: SeqBits::new(),
             lost_count: 0,
@@ -559,13 +561,34 @@ impl SendSpace {
         self.acked.ensure(self.base, self.next, end);
         self.lost.ensure(self.base, self.next, end);
         if end - self.base > self.packets.len() as u64 {
-            let capacity = (end - self.base).next_power_of_two() as usize;
-            let mut grown = vec![UNSENT; capacity];
-            for seq in self.base..self.next {
-                grown[seq as usize & (capacity - 1)] = self.packet(seq);
-            }
-            self.packets = grown;
+            self.resize((end - self.base).next_power_of_two() as usize);
         }
+    }
+
+    /// Moves the packets to a ring of another size, a power of two that they fit into.
+    fn resize(&mut self, capacity: usize) {
+        let mut packets = vec![UNSENT; capacity];
+        for seq in self.base..self.next {
+            packets[seq as usize & (capacity - 1)] = self.packet(seq);
+        }
+        self.packets = packets;
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let tables = self.packets.len() * size_of::<PacketRecord>() + self.acked.bytes() + self.lost.bytes();
+        tables + self.messages.capacity() * size_of::<MessageRecord>()
+    }
+
+    /// Gives memory back that what is in flight does not need.
+    pub(crate) fn fit(&mut self) {
+        let needed = ((self.next - self.base) as usize).next_power_of_two().max(PACKETS_MIN);
+        if needed < self.packets.len() {
+            self.resize(needed);
+        }
+        self.acked.fit(self.base, self.next);
+        self.lost.fit(self.base, self.next);
+        self.messages.shrink_to_fit();
     }
 }
 

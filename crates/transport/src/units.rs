@@ -8,6 +8,8 @@ use srdma_wire::Space;
 
 /// Most transmissions between the oldest one remembered and the newest.
 pub(crate) const UNITS_MAX: u64 = 1 << 18;
+/// Records that there is always room for.
+const RING_MIN: usize = 64;
 
 /// One transmission.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +85,7 @@ const EMPTY: UnitRecord = UnitRecord {
 impl Units {
     /// No records; the first transmission will be `first`.
     pub(crate) fn new(first: u64) -> Units {
-        Units { ring: vec![EMPTY; 64], base: first, next: first, live_head: first, inflight_bytes: 0 }
+        Units { ring: vec![EMPTY; RING_MIN], base: first, next: first, live_head: first, inflight_bytes: 0 }
     }
 
     /// Number of the next transmission.
@@ -99,6 +101,28 @@ impl Units {
     /// Whether another record fits.
     pub(crate) fn has_room(&self) -> bool {
         self.next - self.base < UNITS_MAX
+    }
+
+    /// Moves the records to a ring of another size, a power of two that they fit into.
+    fn resize(&mut self, capacity: usize) {
+        let mut ring = vec![EMPTY; capacity];
+        for transmit in self.base..self.next {
+            ring[transmit as usize & (capacity - 1)] = self.ring[self.slot(transmit)];
+        }
+        self.ring = ring;
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.ring.len() * size_of::<UnitRecord>()
+    }
+
+    /// Gives memory back that the records do not need.
+    pub(crate) fn fit(&mut self) {
+        let needed = ((self.next - self.base) as usize).next_power_of_two().max(RING_MIN);
+        if needed < self.ring.len() {
+            self.resize(needed);
+        }
     }
 
     fn slot(&self, transmit: u64) -> usize {
@@ -122,12 +146,7 @@ impl Units {
     /// Appends a record; returns its number.
     pub(crate) fn push(&mut self, record: UnitRecord) -> u64 {
         if self.next - self.base >= self.ring.len() as u64 {
-            let mut grown = vec![EMPTY; self.ring.len() * 2];
-            let mask = grown.len() - 1;
-            for transmit in self.base..self.next {
-                grown[transmit as usize & mask] = self.ring[self.slot(transmit)];
-            }
-            self.ring = grown;
+            self.resize(self.ring.len() * 2);
         }
         let transmit = self.next;
         let slot = self.slot(transmit);

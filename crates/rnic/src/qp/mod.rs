@@ -4,6 +4,7 @@
 //! delivers, completes, submits, acknowledges and sets the timer. [`Qp::emit`](crate::emit) sends.
 
 pub(crate) mod connect;
+mod footprint;
 pub(crate) mod state;
 
 use alloc::boxed::Box;
@@ -19,6 +20,7 @@ use srdma_wire::{Ack, Data, Hello, Nak, NakCode, Packet, Space};
 use crate::batch::{Arrived, Says};
 use crate::cx::Cx;
 use crate::nic::timers::Sleeper;
+use crate::qp::footprint::Footprint;
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::world::{PayloadRef, SendRefusal, World};
@@ -90,6 +92,7 @@ pub(crate) struct Qp {
     pub unreachable: bool,
     /// When to try a full socket again.
     pub retry_at: Option<Now>,
+    footprint: Footprint,
     other_version: bool,
     established: bool,
     control_path: u16,
@@ -122,6 +125,7 @@ impl Qp {
             serves_answers: false,
             unreachable: false,
             retry_at: None,
+            footprint: Footprint::default(),
             other_version: false,
             established: false,
             control_path: 0,
@@ -297,6 +301,7 @@ impl Qp {
         self.speak(cx);
         self.repeat_nak(cx);
         self.activate(cx);
+        self.watch_footprint(cx.now);
         self.arm(cx);
     }
 
@@ -382,7 +387,7 @@ impl Qp {
         let conn = self.conn.as_ref().filter(|_| speaks).and_then(|conn| conn.next_timeout());
         let gone = self.peer_gone.map(|gone| gone.from).filter(|_| !self.is_dead);
         let nak = self.stored_nak.and_then(|stored| stored.next);
-        let all = [conn, gone, nak, self.retry_at];
+        let all = [conn, gone, nak, self.retry_at, self.footprint.fit_at];
         all.into_iter().flatten().filter(|at| at.0 != u64::MAX).min()
     }
 
@@ -400,6 +405,7 @@ impl Qp {
         if self.retry_at.is_some_and(|at| at <= cx.now) {
             self.retry_at = None;
         }
+        self.fit_if_due(cx.now);
         if self.peer_gone.is_some_and(|gone| gone.from <= cx.now) {
             self.is_dead = true;
             self.serves_answers = false;
