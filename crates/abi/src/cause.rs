@@ -164,6 +164,10 @@ rows! {
         "Report it, with the output of --stats and --trace.";
 }
 
+/// Set in `vendor_err` and in events beside the code of a cause that did not happen but was injected by a plan of
+/// faults: nobody shall take the one for the other.
+pub const INJECTED: u16 = 0x8000;
+
 impl Cause {
     /// The row of this cause.
     pub fn row(self) -> &'static Row {
@@ -177,6 +181,12 @@ impl Cause {
     /// Status that the program sees.
     pub fn status(self) -> WcStatus {
         self.row().status
+    }
+
+    /// The cause with this stable number, and whether it was injected (see [`INJECTED`]).
+    pub fn from_vendor_err(vendor_err: u32) -> Option<(Cause, bool)> {
+        let injected = u32::from(INJECTED);
+        Cause::from_code(vendor_err & !injected).map(|cause| (cause, vendor_err & injected != 0))
     }
 
     /// The cause with this stable number.
@@ -196,6 +206,17 @@ mod tests {
             assert_eq!(row.cause.row().what, row.what);
         }
         assert_eq!(Cause::from_code(0), None);
+    }
+
+    #[test]
+    fn an_injected_cause_is_told_from_one_that_happened() {
+        for row in TABLE {
+            let code = row.cause as u16;
+            assert!(code & INJECTED == 0, "{code}");
+            assert_eq!(Cause::from_vendor_err(u32::from(code)), Some((row.cause, false)));
+            assert_eq!(Cause::from_vendor_err(u32::from(code | INJECTED)), Some((row.cause, true)));
+        }
+        assert_eq!(Cause::from_vendor_err(u32::from(INJECTED)), None);
     }
 
     #[test]

@@ -42,18 +42,30 @@ fn name(row: &Row) -> String {
     format!("{:?}", row.cause)
 }
 
-/// The rows that `wanted` means: one, or all of them.
-fn rows(wanted: &str) -> Option<Vec<&'static Row>> {
+/// The rows that `wanted` means: one, or all of them; and whether the code says that it was injected.
+fn rows(wanted: &str) -> Option<(Vec<&'static Row>, bool)> {
     if wanted == "list" {
-        return Some(TABLE.iter().collect());
+        return Some((TABLE.iter().collect(), false));
     }
     let number = match wanted.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => wanted.parse().ok(),
     };
-    let by_code = number.and_then(Cause::from_code).map(Cause::row);
-    let row = by_code.or_else(|| TABLE.iter().find(|row| name(row).eq_ignore_ascii_case(wanted)))?;
-    Some(vec![row])
+    if let Some((cause, injected)) = number.and_then(Cause::from_vendor_err) {
+        return Some((vec![cause.row()], injected));
+    }
+    let row = TABLE.iter().find(|row| name(row).eq_ignore_ascii_case(wanted))?;
+    Some((vec![row], false))
+}
+
+/// What to say of faults on purpose.
+fn caveat(injected: bool) -> Option<&'static str> {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if injected {
+        return Some("This did not happen: it was injected, as --fault or SRDMA_FAULT asked.");
+    }
+    let wanted = is_set("SRDMA_FAULT") || is_set("SRDMA_LOSS");
+    wanted.then_some("SRDMA_FAULT or SRDMA_LOSS is set here: faults on purpose may be what caused it.")
 }
 
 fn text(rows: &[&Row]) -> String {
@@ -76,8 +88,9 @@ fn text(rows: &[&Row]) -> String {
     text
 }
 
-fn object(row: &Row) -> serde_json::Value {
+fn object(row: &Row, injected: bool) -> serde_json::Value {
     json!({
+        "injected": injected,
         "code": row.cause as u16,
         "name": name(row),
         "status": status_name(row.status),
@@ -89,17 +102,22 @@ fn object(row: &Row) -> serde_json::Value {
 
 /// Carries out `srdma explain`.
 pub fn explain(command: &ExplainCommand) -> ExitCode {
-    let Some(rows) = rows(&command.code) else {
+    let Some((rows, injected)) = rows(&command.code) else {
         complain(&format_args!("no error code {:?}; `srdma explain list` shows all", command.code));
         return ExitCode::from(USAGE);
     };
     match (command.json, command.code.as_str()) {
-        (false, _) => out(&text(&rows)),
+        (false, _) => {
+            out(&text(&rows));
+            if let Some(caveat) = caveat(injected).filter(|_| rows.len() == 1) {
+                out(&format!("Note:   {caveat}\n"));
+            }
+        }
         (true, "list") => {
-            let all: serde_json::Value = rows.iter().map(|row| object(row)).collect();
+            let all: serde_json::Value = rows.iter().map(|row| object(row, false)).collect();
             out(&format!("{all:#}\n"));
         }
-        (true, _) => rows.iter().for_each(|row| out(&format!("{:#}\n", object(row)))),
+        (true, _) => rows.iter().for_each(|row| out(&format!("{:#}\n", object(row, injected)))),
     }
     ExitCode::SUCCESS
 }
@@ -108,20 +126,23 @@ pub fn explain(command: &ExplainCommand) -> ExitCode {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use srdma_abi::cause::INJECTED;
 
     #[test]
     fn every_row_is_found_by_code_and_by_name() {
         for row in TABLE {
             let code = row.cause as u16;
             for wanted in [code.to_string(), format!("{code:#x}"), name(row), name(row).to_lowercase()] {
-                let found = rows(&wanted).unwrap();
-                assert_eq!((found.len(), found[0].cause), (1, row.cause), "{wanted}");
+                let (found, injected) = rows(&wanted).unwrap();
+                assert_eq!((found.len(), found[0].cause, injected), (1, row.cause, false), "{wanted}");
             }
+            let (found, injected) = rows(&format!("{:#x}", code | INJECTED)).unwrap();
+            assert_eq!((found[0].cause, injected), (row.cause, true));
             let shown = text(&[row]);
             assert!(shown.contains(row.what) && shown.contains(row.remedy), "{shown}");
         }
-        assert_eq!(rows("list").unwrap().len(), TABLE.len());
-        assert_eq!(text(&rows("list").unwrap()).lines().count(), TABLE.len());
+        assert_eq!(rows("list").unwrap().0.len(), TABLE.len());
+        assert_eq!(text(&rows("list").unwrap().0).lines().count(), TABLE.len());
     }
 
     #[test]

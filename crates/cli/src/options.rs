@@ -4,6 +4,7 @@
 //! |-------------------|------------------|------------------------------------------------------------|
 //! | `--paths N`       | `SRDMA_PATHS`    | 1–256                                                      |
 //! | `--selector S`    | `SRDMA_SELECTOR` | `single`, `rr` or `oblivious`                              |
+//! | `--fault SCRIPT`  | `SRDMA_FAULT`    | a fault script (see the crate `srdma-script`), or its file |
 //! | `--loss PERCENT`  | `SRDMA_LOSS`     | percent of our own packets that are not sent               |
 //! | `--seed N`        | `SRDMA_SEED`     | decimal, 64 bits                                           |
 //! | `--order O`       | `SRDMA_ORDER`    | `strict`, `default` or `relaxed`                           |
@@ -31,7 +32,18 @@ pub struct NicOptions {
     #[arg(long, value_enum)]
     pub selector: Option<Selector>,
 
-    /// Lose this many percent of the packets we send, to test: 1, 1% and 0.5 are understood [env: SRDMA_LOSS]
+    /// Let things go wrong on purpose, to test: clauses such as "drop 1%; freeze for 300ms from 2s", or the file they are in
+    /// [env: SRDMA_FAULT]
+    ///
+    /// Clauses are separated by ; or new lines, # begins a comment. drop, duplicate, corrupt (a header bit), damage (any
+    /// bit), and delay SPAN strike packets, restricted by a chance (1%), burst, data, ack or control, receive (instead of
+    /// what we send), on PATHS (5, 0-31, 1mod4). `freeze` lets the device make no progress. from, to, and for SPAN every
+    /// SPAN say when, counted from the first queue pair. `fail send 1000 with NoAnswer` and `fail receive 10 of qp 2 with
+    /// 5` fail work requests with an error of `srdma explain list`.
+    #[arg(long, value_name = "FILE|TEXT", value_parser = parse_fault)]
+    pub fault: Option<String>,
+
+    /// Lose this many percent of the packets we send: short for --fault "drop PERCENT%" [env: SRDMA_LOSS]
     #[arg(long, value_name = "PERCENT", value_parser = parse_loss_ppm)]
     pub loss: Option<u32>,
 
@@ -112,6 +124,7 @@ impl NicOptions {
         let mut put = |name, value: Option<String>| set.extend(value.map(|value| (name, value)));
         put("SRDMA_PATHS", self.paths.map(|n| n.to_string()));
         put("SRDMA_SELECTOR", self.selector.map(word));
+        put("SRDMA_FAULT", self.fault.clone());
         put("SRDMA_LOSS", self.loss.map(|ppm| (f64::from(ppm) / 10_000.0).to_string()));
         put("SRDMA_SEED", self.seed.map(|seed| seed.to_string()));
         put("SRDMA_ORDER", self.order.map(word));
@@ -136,6 +149,15 @@ impl NicOptions {
 /// The word that stands for an enum value, on the command line as in the environment.
 fn word<T: ValueEnum>(value: T) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// The script as one line: the program that it is for need not find the file.
+fn parse_fault(text: &str) -> Result<String, String> {
+    match srdma_script::load(text) {
+        Ok(faults) if faults.is_empty() => Err("holds no clause; try \"drop 1%\"".to_owned()),
+        Ok(faults) => Ok(faults.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Percent to parts per million, by the rule that the variable has, too.
@@ -214,6 +236,7 @@ mod tests {
             ("--selector single", &[("SRDMA_SELECTOR", "single".into())]),
             ("--selector rr", &[("SRDMA_SELECTOR", "rr".into())]),
             ("--selector oblivious", &[("SRDMA_SELECTOR", "oblivious".into())]),
+            ("--fault drop", &[("SRDMA_FAULT", "drop".into())]),
             ("--loss 1", &[("SRDMA_LOSS", "1".into())]),
             ("--loss 1%", &[("SRDMA_LOSS", "1".into())]),
             ("--loss 0.5", &[("SRDMA_LOSS", "0.5".into())]),
@@ -244,6 +267,9 @@ mod tests {
             ("--paths 257", "1..=256"),
             ("--paths many", "invalid"),
             ("--selector random", "single, rr, oblivious"),
+            ("--fault drp", "line 1, \"drp\": \"drp\" is not understood; a clause begins with drop"),
+            ("--fault /no/such", "cannot read the fault script /no/such"),
+            ("--fault #", "holds no clause"),
             ("--loss 101", "from 0 to 100"),
             ("--loss -1", "unexpected argument"),
             ("--loss=-1", "from 0 to 100"),

@@ -19,14 +19,28 @@ fn is_worth_telling(cause: Cause) -> bool {
     matches!(cause, Cause::NoAnswer | Cause::NoHandshake | Cause::Unreachable | Cause::Version)
 }
 
-/// The line, if this cause deserves one.
-fn line(qpn: Qpn, local: IpAddr, peer: Option<SocketAddr>, peer_qpn: u32, code: u16) -> Option<String> {
-    let cause = Cause::from_code(u32::from(code)).filter(|cause| is_worth_telling(*cause))?;
-    let peer = peer?;
+/// The line, if this cause deserves one. `faults`: a plan of faults is at work here, so nothing can be taken for real.
+fn line(
+    qpn: Qpn,
+    local: IpAddr,
+    peer: Option<SocketAddr>,
+    peer_qpn: u32,
+    code: u16,
+    faults: bool,
+) -> Option<String> {
+    let (cause, injected) = Cause::from_vendor_err(u32::from(code))?;
+    if injected {
+        return Some(format!(
+            "srdma: QP {:#08x} ({local}) fails on purpose, as --fault or SRDMA_FAULT asks: {cause:?}",
+            qpn.0
+        ));
+    }
+    let peer = Some(cause).filter(|cause| is_worth_telling(*cause)).and(peer)?;
+    let caveat = if faults { " Faults are being injected here (--fault, --loss)." } else { "" };
     let (here, there): (Slot, Slot) = (qpn.slot(), Qpn(peer_qpn).slot());
     Some(format!(
         "srdma: QP {:#08x} ({local}, slot {here}, UDP port {}) lost QP {peer_qpn:#08x} ({}, slot {there}, UDP \
-         port {}): {} Try: srdma check {}",
+         port {}): {}{caveat} Try: srdma check {}",
         qpn.0,
         here.port(),
         peer.ip(),
@@ -37,9 +51,16 @@ fn line(qpn: Qpn, local: IpAddr, peer: Option<SocketAddr>, peer_qpn: u32, code: 
 }
 
 /// Prints the line, if this cause deserves one and not too many were printed.
-pub(crate) fn lost(qpn: Qpn, local: IpAddr, peer: Option<SocketAddr>, peer_qpn: u32, code: u16) {
+pub(crate) fn lost(
+    qpn: Qpn,
+    local: IpAddr,
+    peer: Option<SocketAddr>,
+    peer_qpn: u32,
+    code: u16,
+    faults: bool,
+) {
     use std::io::Write;
-    let Some(line) = line(qpn, local, peer, peer_qpn, code) else { return };
+    let Some(line) = line(qpn, local, peer, peer_qpn, code, faults) else { return };
     match LINES.fetch_add(1, Ordering::Relaxed) {
         // A closed stderr is not worth a panic.
         before if before < LINES_MAX => drop(writeln!(std::io::stderr(), "{line}")),
@@ -65,12 +86,13 @@ pub(crate) fn descriptors_lost(slot: Option<(IpAddr, Slot)>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use srdma_abi::cause::INJECTED;
 
     #[test]
     fn a_silent_peer_is_named_with_address_slot_and_port_on_both_sides() {
         let peer = Some(SocketAddr::from(([10, 0, 0, 2], 61001)));
         let local = IpAddr::from([10, 0, 0, 1]);
-        let told = line(Qpn(0x1234), local, peer, 0x01_0007, Cause::NoHandshake as u16).unwrap();
+        let told = line(Qpn(0x1234), local, peer, 0x01_0007, Cause::NoHandshake as u16, false).unwrap();
         for part in [
             "0x001234",
             "10.0.0.1",
@@ -84,13 +106,23 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part} is missing in: {told}");
         }
+        assert!(!told.contains("injected"), "{told}");
+    }
+
+    #[test]
+    fn what_faults_on_purpose_may_have_caused_is_said_to_be_so() {
+        let (peer, local) = (Some(SocketAddr::from(([10, 0, 0, 2], 61001))), IpAddr::from([10, 0, 0, 1]));
+        let told = line(Qpn(2), local, peer, 3, Cause::NoAnswer as u16, true).unwrap();
+        assert!(told.contains("Faults are being injected here"), "{told}");
+        let told = line(Qpn(2), local, peer, 3, Cause::LocalKey as u16 | INJECTED, true).unwrap();
+        assert!(told.contains("fails on purpose") && told.contains("LocalKey"), "{told}");
     }
 
     #[test]
     fn failures_that_the_program_caused_itself_are_its_own_business() {
         let peer = Some(SocketAddr::from(([10, 0, 0, 2], 61001)));
         for cause in [Cause::Flushed, Cause::RemoteKey, Cause::PeerClosed, Cause::LocalKey] {
-            assert_eq!(line(Qpn(2), IpAddr::from([10, 0, 0, 1]), peer, 3, cause as u16), None);
+            assert_eq!(line(Qpn(2), IpAddr::from([10, 0, 0, 1]), peer, 3, cause as u16, true), None);
         }
     }
 }

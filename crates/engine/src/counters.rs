@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 
+use srdma_abi::cause::INJECTED;
 use srdma_seams::event::{DropCause, RetransmitCause};
 use srdma_seams::{Event, Now, Observer, Qpn};
 
@@ -264,6 +265,8 @@ pub struct Counters {
     pub unlisted: QpCounters,
     /// Queue pairs that ever entered the error state.
     pub failures: u64,
+    /// Those of them that a plan of faults wanted.
+    pub injected_failures: u64,
     /// Those of them that nobody was told of yet, with the code of their cause.
     pub unannounced: Vec<(Qpn, u16)>,
     /// Packets that belong to no queue pair, by cause.
@@ -351,6 +354,7 @@ impl Observer for Counters {
     fn event(&mut self, _now: Now, event: Event) {
         if let Event::QpFailed { qpn, cause } = event {
             self.failures += 1;
+            self.injected_failures += u64::from(cause & INJECTED != 0);
             self.unannounced.push((qpn, cause));
         }
         match subject(&event).and_then(|qpn| self.live.get_mut(&qpn.0)) {

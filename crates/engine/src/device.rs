@@ -158,6 +158,8 @@ pub(crate) struct Shared {
     flushing: AtomicBool,
     /// Descriptors of the background thread's own.
     pub(crate) watch_fds: Descriptors,
+    /// A plan of faults has the device stand still: neither packets nor doorbells are anybody's business.
+    frozen: AtomicBool,
 }
 
 impl Shared {
@@ -179,7 +181,7 @@ impl Shared {
     }
 
     pub(crate) fn doorbells_pending(&self) -> bool {
-        self.sends.is_rung() || self.recvs.is_rung()
+        (self.sends.is_rung() || self.recvs.is_rung()) && !self.frozen.load(Ordering::Relaxed)
     }
 
     /// Makes progress if nobody else is at it; tells whether packets had arrived.
@@ -253,7 +255,8 @@ impl Shared {
         let mut worker = self.lock();
         let deadline = worker.deadline(clock::now());
         self.pillow.lie_down(deadline);
-        let socket = worker.world.endpoint.as_ref().map(|endpoint| endpoint.readable_fd().as_raw_fd());
+        let endpoint = worker.world.endpoint.as_ref().filter(|_| worker.frozen_until.is_none());
+        let socket = endpoint.map(|endpoint| endpoint.readable_fd().as_raw_fd());
         (deadline, socket)
     }
 
@@ -271,6 +274,7 @@ impl Shared {
     fn let_go(&self, mut worker: MutexGuard<'_, Worker>) -> bool {
         let deadline = worker.deadline(clock::now());
         let lost = worker.is_lost;
+        self.frozen.store(worker.frozen_until.is_some(), Ordering::Relaxed);
         if worker.counters.failures > 0 {
             self.flushing.store(true, Ordering::Relaxed);
         }
@@ -309,12 +313,14 @@ impl Device {
             ..Config::default()
         };
         transport.validate().map_err(|error| StartError::Setting(error.to_string()))?;
+        options.faults.validate().map_err(|error| StartError::Setting(error.to_string()))?;
         let nic = Nic::new(NicConfig {
             address,
             datagram_bytes_max: datagram_bytes_max(address, mtu_bytes),
             transport,
             order: options.order,
             seed: options.seed.unwrap_or_else(clock::entropy),
+            faults: options.faults.clone(),
         });
         let doorbells = || DoorbellPage::heap(DOORBELLS).map_err(|e| StartError::Setting(e.to_string()));
         let shared = Shared {
@@ -330,6 +336,7 @@ impl Device {
             lost: AtomicBool::new(false),
             flushing: AtomicBool::new(false),
             watch_fds: Descriptors::new(),
+            frozen: AtomicBool::new(false),
         };
         let (slot, watched_at) = (OnceLock::new(), OnceLock::new());
         Ok(Arc::new(Device { address, options, shared: Arc::new(shared), slot, watched_at }))
@@ -486,9 +493,9 @@ impl Device {
         // Until the slot is where a child finds it.
         let _claiming = claims::claiming();
         let mut endpoint = Endpoint::open(self.address, &wanted)?;
-        if self.options.loss_ppm > 0 {
+        if !self.options.faults.is_empty() {
             let seed = self.options.seed.unwrap_or_else(clock::entropy);
-            endpoint.set_faults(FaultPlan::loss(seed, self.options.loss_ppm));
+            endpoint.set_faults(FaultPlan::new(seed, self.options.faults.clone()).starting(clock::now()));
         }
         if let Some(path) = &self.options.trace {
             let path = for_this_process(path);

@@ -30,5 +30,6 @@ pub use device::{Device, DeviceError, StartError};
 pub use options::Options;
 pub use queues::CqEvents;
 pub use srdma_rnic::Order;
+pub use srdma_seams::Faults;
 pub use srdma_transport::SelectorKind;
 pub use variables::{ppm_of_percent, seed, BadValue, Variable, VARIABLES};

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use srdma_rnic::Order;
+use srdma_seams::Faults;
 use srdma_transport::SelectorKind;
 
 /// Settings of one in-process device.
@@ -14,10 +15,10 @@ pub struct Options {
     pub selector: SelectorKind,
     /// How much reordering a program may see.
     pub order: Order,
-    /// Seed of spraying and of `loss_ppm`; drawn from the system if not given.
+    /// Seed of spraying and of `faults`; drawn from the system if not given.
     pub seed: Option<u64>,
-    /// Parts per million of our own packets that are dropped instead of sent.
-    pub loss_ppm: u32,
+    /// What is to go wrong on purpose. Times count from the first queue pair.
+    pub faults: Faults,
     /// Write counters as JSON to this file when the process exits; `%p` becomes the process id.
     pub stats: Option<PathBuf>,
     /// Write every packet to this pcapng file; `%p` becomes the process id.
@@ -41,7 +42,7 @@ impl Default for Options {
             selector: SelectorKind::Oblivious,
             order: Order::Default,
             seed: None,
-            loss_ppm: 0,
+            faults: Faults::default(),
             stats: None,
             trace: None,
             watch: None,

@@ -19,12 +19,16 @@ pub(crate) struct Head {
     placement_calls: u64,
     dropped: [u64; DROP_CAUSES],
     qps_unlisted: u64,
+    /// Of a plan of faults: its seed, freezes and failed work requests so far.
+    injected: Option<(u64, u64, u64)>,
 }
 
 impl Head {
     /// Takes it.
     pub(crate) fn of(worker: &Worker) -> Head {
+        let plan = worker.world.endpoint.as_ref().and_then(|endpoint| endpoint.faults());
         Head {
+            injected: plan.map(|plan| (plan.seed(), worker.freezes, worker.counters.injected_failures)),
             slot: worker.slot().map(|(_, slot)| slot),
             socket: worker.world.endpoint.as_ref().map(|endpoint| endpoint.counters()),
             placement_calls: worker.world.placement_calls,
@@ -53,6 +57,7 @@ impl Head {
                 "order": format!("{:?}", options.order).to_lowercase(),
             },
             "socket": socket,
+            "faults": injected(self.socket, self.injected, options),
             "memory": { "placement_calls": self.placement_calls },
             "dropped": named(&self.dropped, drop_name),
             "qps_unlisted": self.qps_unlisted,
@@ -70,6 +75,26 @@ pub(crate) fn report(address: IpAddr, options: &Options, worker: &Worker) -> Str
     let mut text = serde_json::to_string_pretty(&report).unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// What a plan of faults has done, by kind; null without one.
+fn injected(
+    socket: Option<srdma_net::Counters>,
+    injected: Option<(u64, u64, u64)>,
+    options: &Options,
+) -> Value {
+    let (Some(counters), Some((seed, freezes, failures))) = (socket, injected) else { return Value::Null };
+    json!({
+        "script": options.faults.to_string(),
+        "seed": seed,
+        "drops": counters.fault_drops,
+        "duplicates": counters.fault_duplicates,
+        "corruptions": counters.fault_corruptions,
+        "delays": counters.fault_delays,
+        "undelayed": counters.fault_undelayed,
+        "freezes": freezes,
+        "failures": failures,
+    })
 }
 
 fn named(counts: &[u64], name: fn(usize) -> &'static str) -> Value {

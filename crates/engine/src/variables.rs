@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use srdma_rnic::Order;
+use srdma_seams::Faults;
 use srdma_transport::SelectorKind;
 
 use crate::options::Options;
@@ -17,6 +18,8 @@ pub struct Variable {
     pub allowed: &'static str,
     set: fn(&mut Options, &str) -> Option<()>,
 }
+
+const FAULT: &str = "SRDMA_FAULT";
 
 /// Every variable that is a setting of a device.
 pub const VARIABLES: &[Variable] = &[
@@ -39,9 +42,18 @@ pub const VARIABLES: &[Variable] = &[
         },
     },
     Variable {
+        name: FAULT,
+        allowed: "a fault script such as \"drop 1%\", or the file it is in",
+        set: |options, text| srdma_script::load(text).ok().map(|faults| options.faults = faults),
+    },
+    Variable {
         name: "SRDMA_LOSS",
         allowed: "a percentage from 0 to 100 such as 1, 1% or 0.5, in steps of 0.0001",
-        set: |options, text| ppm_of_percent(text).map(|ppm| options.loss_ppm = ppm),
+        set: |options, text| {
+            let ppm = ppm_of_percent(text)?;
+            options.faults.packets.extend(Faults::loss(ppm).packets.into_iter().filter(|_| ppm > 0));
+            Some(())
+        },
     },
     Variable {
         name: "SRDMA_SEED",
@@ -112,12 +124,22 @@ pub struct BadValue {
     pub value: String,
     /// What it may hold.
     pub allowed: &'static str,
+    /// What exactly is wrong, where `allowed` does not say it.
+    pub detail: Option<String>,
 }
 
 impl fmt::Display for BadValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BadValue { name, value, allowed } = self;
-        write!(f, "{name}={value} in the environment is refused: it must be {allowed}; correct or unset it")
+        let BadValue { name, value, allowed, detail } = self;
+        match detail {
+            Some(detail) => write!(f, "{name} in the environment is refused: {detail}; correct or unset it"),
+            None => {
+                write!(
+                    f,
+                    "{name}={value} in the environment is refused: it must be {allowed}; correct or unset it"
+                )
+            }
+        }
     }
 }
 
@@ -133,7 +155,9 @@ impl Options {
         for Variable { name, allowed, set } in VARIABLES {
             let Some(text) = value(name).filter(|text| !text.is_empty()) else { continue };
             if set(&mut options, &text).is_none() {
-                return Err(BadValue { name, value: text, allowed });
+                let script = || srdma_script::load(&text).err().map(|error| error.to_string());
+                let detail = if *name == FAULT { script() } else { None };
+                return Err(BadValue { name, value: text, allowed, detail });
             }
         }
         Ok(options)
@@ -173,6 +197,7 @@ mod tests {
             ("SRDMA_PATHS", "7"),
             ("SRDMA_SELECTOR", "rr"),
             ("SRDMA_LOSS", "0.5%"),
+            ("SRDMA_FAULT", "duplicate 2%"),
             ("SRDMA_SEED", "0x2a"),
             ("SRDMA_ORDER", "strict"),
             ("SRDMA_STATS", "/tmp/s"),
@@ -185,7 +210,7 @@ mod tests {
             selector: SelectorKind::RoundRobin,
             order: Order::Strict,
             seed: Some(42),
-            loss_ppm: 5_000,
+            faults: srdma_script::parse("duplicate 2%; drop 0.5%").unwrap(),
             stats: Some("/tmp/s".into()),
             trace: Some("/tmp/t".into()),
             watch: Some("/tmp/w".into()),
@@ -217,5 +242,10 @@ mod tests {
             assert!(said.contains(&format!("{name}={value} ")) && said.contains(range), "{said}");
             assert!(!said.contains('\n'), "{said}");
         }
+        let said = of(&[("SRDMA_FAULT", "drop\ndrop 1% sideways")]).unwrap_err().to_string();
+        assert!(
+            said.contains("SRDMA_FAULT") && said.contains("line 2") && said.contains("sideways"),
+            "{said}"
+        );
     }
 }

@@ -41,6 +41,9 @@ pub(crate) struct Worker {
     looked_after: Now,
     /// Descriptors are no longer ours.
     pub(crate) is_lost: bool,
+    /// A plan of faults has us stand still until then.
+    pub(crate) frozen_until: Option<Now>,
+    pub(crate) freezes: u64,
     echo_second: u64,
     echoes: u32,
 }
@@ -57,6 +60,8 @@ impl Worker {
             delayed_until: None,
             looked_after: Now(0),
             is_lost: false,
+            frozen_until: None,
+            freezes: 0,
             echo_second: 0,
             echoes: 0,
         }
@@ -85,7 +90,7 @@ impl Worker {
     pub(crate) fn send_posted(&mut self, sends: &DoorbellPage, recvs: &DoorbellPage) -> Option<Now> {
         let now = clock::now();
         let (_, slot) = self.slot()?;
-        if !self.look_after(now) {
+        if !self.look_after(now) || self.stands_still(now) {
             return None;
         }
         self.world.busy = false;
@@ -116,8 +121,22 @@ impl Worker {
         recvs.take(|index| nic.doorbell_recv(now, Qpn::new(slot, index as u16), world, counters));
     }
 
+    /// Whether a plan of faults wants no progress now.
+    fn stands_still(&mut self, now: Now) -> bool {
+        let Some(plan) = self.world.endpoint.as_ref().and_then(|endpoint| endpoint.faults()) else {
+            return false;
+        };
+        let until = plan.frozen_until(now);
+        self.freezes += u64::from(until.is_some() && self.frozen_until.is_none());
+        self.frozen_until = until;
+        until.is_some()
+    }
+
     /// Fires what is due.
     pub(crate) fn timers(&mut self, now: Now) {
+        if self.frozen_until.is_some_and(|until| now < until) {
+            return;
+        }
         if self.nic.next_timeout().is_some_and(|due| due <= now) {
             self.nic.on_time(now, &mut self.world, &mut self.counters);
             self.more |= self.nic.pump(now, BURSTS_PER_TURN, &mut self.world, &mut self.counters);
@@ -202,7 +221,8 @@ impl Worker {
         let Some((local, _)) = self.slot() else { return };
         for (qpn, code) in std::mem::take(&mut self.counters.unannounced) {
             let Some(qp) = self.counters.live(qpn) else { continue };
-            announce::lost(qpn, local, qp.peer, qp.peer_qpn, code);
+            let faults = self.world.endpoint.as_ref().is_some_and(|endpoint| endpoint.faults().is_some());
+            announce::lost(qpn, local, qp.peer, qp.peer_qpn, code, faults);
         }
     }
 
@@ -210,6 +230,9 @@ impl Worker {
     pub(crate) fn deadline(&mut self, now: Now) -> Option<Now> {
         if !self.counters.unannounced.is_empty() {
             self.announce();
+        }
+        if self.frozen_until.is_some() {
+            return self.frozen_until;
         }
         if self.more {
             return Some(now);

@@ -240,9 +240,14 @@ impl Endpoint {
         self.drops_seen = drops;
     }
 
-    /// Interposes faults on everything sent from now on.
+    /// Interposes faults on everything sent and received from now on.
     pub fn set_faults(&mut self, plan: FaultPlan) {
         self.taps.get_or_insert_default().faulty = Some(Faulty::new(plan));
+    }
+
+    /// The plan of faults, if there is one.
+    pub fn faults(&self) -> Option<&FaultPlan> {
+        self.taps.as_ref()?.faulty.as_ref().map(Faulty::plan)
     }
 
     /// Records everything sent and received from now on.
@@ -272,7 +277,7 @@ impl Endpoint {
             self.outbox.clear();
             if self.outbox.push_encoded(&[], &[RawSlice::from(&delayed.bytes[..])]).is_ok() {
                 // Like a network's queue, nobody hears of what it loses.
-                let _ = self.transmit(delayed.route, &mut taps);
+                let _ = self.transmit(delayed.way, &mut taps);
             }
         }
         let next = taps.faulty.as_ref().and_then(Faulty::next_due);
@@ -328,8 +333,15 @@ impl Endpoint {
         burst.send()
     }
 
-    /// Takes what waits, without blocking, in one system call; how many packets that were.
+    /// Takes what waits, without blocking, in one system call; how many packets that were. Arrivals that a plan of
+    /// faults has delayed come before, in a batch of their own.
     pub fn receive(&mut self, batch: &mut ReceiveBatch) -> io::Result<usize> {
+        if let Some(faulty) = self.taps.as_mut().and_then(|taps| taps.faulty.as_mut()) {
+            match faulty.release(self.now, batch) {
+                0 => {}
+                released => return Ok(released),
+            }
+        }
         let Tally { datagrams, packets, bytes, ce, unusable, drops } = batch.fill(self.slot_fd.as_fd())?;
         let counters = &mut self.counters;
         counters.receive_calls += 1;
@@ -342,19 +354,20 @@ impl Endpoint {
         if let Some(drops) = drops {
             self.note_drops(drops);
         }
+        Ok(self.tap_received(batch).unwrap_or(packets as usize))
+    }
+
+    /// Captures what arrived, then lets faults befall it; how many packets are left, if any plan had its say.
+    fn tap_received(&mut self, batch: &mut ReceiveBatch) -> Option<usize> {
         let to = self.address();
-        if let Some(capture) = self.taps.as_mut().and_then(|taps| taps.capture.as_mut()) {
+        let taps = self.taps.as_mut()?;
+        if let Some(capture) = taps.capture.as_mut() {
             for segment in batch.segments() {
-                capture.received(
-                    segment.from,
-                    to,
-                    segment.traffic_class,
-                    segment.ttl,
-                    batch.packet(&segment),
-                );
+                let (from, class, ttl) = (segment.from, segment.traffic_class, segment.ttl);
+                capture.received(from, to, class, ttl, batch.packet(&segment));
             }
         }
-        Ok(packets as usize)
+        taps.faulty.as_mut()?.strike_received(self.now, batch, &mut self.counters)
     }
 
     fn send_outbox(&mut self, route: Route) -> Result<(), SendError> {

@@ -1,52 +1,96 @@
-//! Faults on our own sends, by plan: what a bad network would do, done before the kernel sees the packet.
+//! Faults by plan: what a bad network would do, done before the kernel sees a packet that we send, and before anybody
+//! here sees one that arrived.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use srdma_seams::{FaultPlan, Now, Verdict};
+use srdma_seams::fault::{Class, Direction, Subject};
+use srdma_seams::{FaultPlan, Now, PathId, Verdict};
 
 use crate::counters::Counters;
 use crate::endpoint::Route;
 use crate::error::SendError;
 use crate::outbox::{Outbox, Pending};
 use crate::probe::Probe;
+use crate::receive::{ReceiveBatch, Segment};
 use crate::sys::RawSlice;
 
 /// Bytes of delayed packets kept at most; beyond, a packet is not delayed.
 const DELAYED_BYTES_MAX: usize = 16 << 20;
 
-/// A packet that waits for its time, as a private copy: the program may reuse its memory meanwhile.
-pub(crate) struct Delayed {
+/// A packet that waits for its time, as a private copy: the program may reuse its memory meanwhile. `W` says where it
+/// goes, or where it came from.
+pub(crate) struct Delayed<W> {
     due: Now,
     /// Keeps equal times in order.
     sequence: u64,
-    pub(crate) route: Route,
+    pub(crate) way: W,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl PartialEq for Delayed {
-    fn eq(&self, other: &Delayed) -> bool {
+impl<W> PartialEq for Delayed<W> {
+    fn eq(&self, other: &Delayed<W>) -> bool {
         (self.due, self.sequence) == (other.due, other.sequence)
     }
 }
-impl Eq for Delayed {}
-impl PartialOrd for Delayed {
-    fn partial_cmp(&self, other: &Delayed) -> Option<std::cmp::Ordering> {
+impl<W> Eq for Delayed<W> {}
+impl<W> PartialOrd for Delayed<W> {
+    fn partial_cmp(&self, other: &Delayed<W>) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Delayed {
-    fn cmp(&self, other: &Delayed) -> std::cmp::Ordering {
+impl<W> Ord for Delayed<W> {
+    fn cmp(&self, other: &Delayed<W>) -> std::cmp::Ordering {
         (self.due, self.sequence).cmp(&(other.due, other.sequence))
+    }
+}
+
+/// Packets held back, soonest first.
+struct Queue<W> {
+    packets: BinaryHeap<Reverse<Delayed<W>>>,
+    bytes: usize,
+    sequence: u64,
+}
+
+impl<W> Queue<W> {
+    fn new() -> Queue<W> {
+        Queue { packets: BinaryHeap::new(), bytes: 0, sequence: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= DELAYED_BYTES_MAX
+    }
+
+    fn push(&mut self, due: Now, way: W, bytes: Vec<u8>) {
+        self.bytes += bytes.len();
+        self.sequence += 1;
+        self.packets.push(Reverse(Delayed { due, sequence: self.sequence, way, bytes }));
+    }
+
+    fn next_due(&self) -> Option<Now> {
+        self.packets.peek().map(|Reverse(delayed)| delayed.due)
+    }
+
+    fn take_due(&mut self, now: Now) -> Option<Delayed<W>> {
+        if self.next_due()? > now {
+            return None;
+        }
+        let Reverse(delayed) = self.packets.pop()?;
+        self.bytes -= delayed.bytes.len();
+        Some(delayed)
     }
 }
 
 /// A plan of faults and the packets it holds back.
 pub(crate) struct Faulty {
     plan: FaultPlan,
-    delayed: BinaryHeap<Reverse<Delayed>>,
-    delayed_bytes: usize,
-    sequence: u64,
+    sends: bool,
+    receives: bool,
+    asks_for_class: bool,
+    outgoing: Queue<Route>,
+    incoming: Queue<Segment>,
+    /// Packets of the present batch that are left.
+    left: Vec<Segment>,
     /// Private copies of the packets of the present burst that were changed.
     changed: Vec<Vec<u8>>,
     slices: Vec<RawSlice>,
@@ -56,28 +100,121 @@ pub(crate) struct Faulty {
 impl Faulty {
     pub(crate) fn new(plan: FaultPlan) -> Faulty {
         Faulty {
+            sends: plan.concerns(Direction::Send),
+            receives: plan.concerns(Direction::Receive),
+            asks_for_class: plan.asks_for_class(),
             plan,
-            delayed: BinaryHeap::new(),
-            delayed_bytes: 0,
-            sequence: 0,
+            outgoing: Queue::new(),
+            incoming: Queue::new(),
+            left: Vec::new(),
             changed: Vec::new(),
             slices: Vec::new(),
             packets: Vec::new(),
         }
     }
 
-    /// Takes the next delayed packet whose time has come.
-    pub(crate) fn take_due(&mut self, now: Now) -> Option<Delayed> {
-        if self.next_due()? > now {
-            return None;
-        }
-        let Reverse(delayed) = self.delayed.pop()?;
-        self.delayed_bytes -= delayed.bytes.len();
-        Some(delayed)
+    pub(crate) fn plan(&self) -> &FaultPlan {
+        &self.plan
     }
 
+    /// Takes the next delayed packet of ours whose time has come.
+    pub(crate) fn take_due(&mut self, now: Now) -> Option<Delayed<Route>> {
+        self.outgoing.take_due(now)
+    }
+
+    /// When the next delayed packet, either way, is due.
     pub(crate) fn next_due(&self) -> Option<Now> {
-        self.delayed.peek().map(|Reverse(delayed)| delayed.due)
+        self.outgoing.next_due().into_iter().chain(self.incoming.next_due()).min()
+    }
+
+    /// Fills `batch` with delayed arrivals whose time has come; how many there were.
+    pub(crate) fn release(&mut self, now: Now, batch: &mut ReceiveBatch) -> usize {
+        let mut due = Vec::new();
+        while due.len() < batch.buffers() {
+            let Some(delayed) = self.incoming.take_due(now) else { break };
+            due.push(delayed);
+        }
+        if !due.is_empty() {
+            batch.refill(due.iter().map(|delayed| (delayed.way, &delayed.bytes[..])));
+        }
+        due.len()
+    }
+
+    /// Changes what arrived as the plan says; how many packets are left.
+    pub(crate) fn strike_received(
+        &mut self,
+        now: Now,
+        batch: &mut ReceiveBatch,
+        counters: &mut Counters,
+    ) -> Option<usize> {
+        if !self.receives {
+            return None;
+        }
+        let mut left = std::mem::take(&mut self.left);
+        left.clear();
+        for datagram in 0..batch.datagram_count() {
+            let mut whole = None;
+            for segment in batch.segments_of(datagram).collect::<Vec<_>>() {
+                let (class, path) =
+                    srdma_wire::peek(batch.packet(&segment)).unwrap_or((Class::Control, PathId(u16::MAX)));
+                let subject = Subject { direction: Direction::Receive, path, class };
+                let whole = *whole.get_or_insert_with(|| self.plan.decide_burst(now, subject));
+                let verdict = match whole {
+                    Verdict::Pass => self.plan.decide(now, subject),
+                    verdict => verdict,
+                };
+                self.befall(now, verdict, segment, batch, &mut left, counters);
+            }
+        }
+        batch.keep(&left);
+        self.left = left;
+        Some(self.left.len())
+    }
+
+    fn befall(
+        &mut self,
+        now: Now,
+        verdict: Verdict,
+        segment: Segment,
+        batch: &mut ReceiveBatch,
+        left: &mut Vec<Segment>,
+        counters: &mut Counters,
+    ) {
+        match verdict {
+            Verdict::Pass => left.push(segment),
+            Verdict::Drop => counters.fault_drops += 1,
+            Verdict::Duplicate => {
+                counters.fault_duplicates += 1;
+                left.extend([segment, segment]);
+            }
+            Verdict::Corrupt(bit) => {
+                counters.fault_corruptions += 1;
+                batch.flip(&segment, bit);
+                left.push(segment);
+            }
+            Verdict::Delay(_) if self.incoming.is_full() => {
+                counters.fault_undelayed += 1;
+                left.push(segment);
+            }
+            Verdict::Delay(span) => {
+                counters.fault_delays += 1;
+                self.incoming.push(now + span, segment, batch.packet(&segment).to_vec());
+            }
+        }
+    }
+
+    fn class(&self, packet: Pending, slices: &[RawSlice]) -> Class {
+        let mut first = Vec::new();
+        let header = slices.iter().find(|slice| slice.length > 0);
+        let readable = self.asks_for_class
+            && header.is_some_and(|slice| {
+                let length = slice.length.min(packet.bytes as usize);
+                Probe::gather(&[RawSlice { address: slice.address, length }], &mut first)
+            });
+        match readable {
+            true => srdma_wire::peek(&first).map_or(Class::Control, |(class, _)| class),
+            false => Class::Data,
+        }
     }
 
     /// Changes the burst as the plan says: what remains in `outbox` is to be sent.
@@ -88,17 +225,23 @@ impl Faulty {
         outbox: &mut Outbox,
         counters: &mut Counters,
     ) -> Result<(), SendError> {
+        if !self.sends {
+            return Ok(());
+        }
         self.changed.clear();
         self.slices.clear();
         self.packets.clear();
-        let whole = self.plan.decide_burst(now, route.path);
+        let mut whole = None;
         for at in 0..outbox.packets.len() {
             let packet = outbox.packets[at];
+            let slices = packet.slices(&outbox.slices);
+            let class = self.class(packet, slices);
+            let subject = Subject { direction: Direction::Send, path: route.path, class };
+            let whole = *whole.get_or_insert_with(|| self.plan.decide_burst(now, subject));
             let verdict = match whole {
-                Verdict::Pass => self.plan.decide(now, route.path, false),
+                Verdict::Pass => self.plan.decide(now, subject),
                 verdict => verdict,
             };
-            let slices = packet.slices(&outbox.slices);
             match verdict {
                 Verdict::Pass => self.keep(packet, slices),
                 Verdict::Drop => counters.fault_drops += 1,
@@ -111,17 +254,13 @@ impl Faulty {
                     counters.fault_corruptions += 1;
                     self.corrupt(packet, slices, bit)?;
                 }
-                Verdict::Delay(_) if self.delayed_bytes >= DELAYED_BYTES_MAX => {
+                Verdict::Delay(_) if self.outgoing.is_full() => {
                     counters.fault_undelayed += 1;
                     self.keep(packet, slices);
                 }
                 Verdict::Delay(span) => {
                     counters.fault_delays += 1;
-                    let bytes = copy(packet, slices)?;
-                    self.delayed_bytes += bytes.len();
-                    self.sequence += 1;
-                    let due = now + span;
-                    self.delayed.push(Reverse(Delayed { due, sequence: self.sequence, route, bytes }));
+                    self.outgoing.push(now + span, route, copy(packet, slices)?);
                 }
             }
         }

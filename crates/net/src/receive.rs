@@ -37,9 +37,11 @@ pub struct Segment {
     pub traffic_class: u8,
 }
 
-/// One datagram as the socket delivered it.
+/// One datagram as the socket delivered it, or a part of it that a plan of faults has left.
 #[derive(Clone, Copy)]
 struct Datagram {
+    /// Its first byte within the buffer.
+    start: u32,
     length: u32,
     segment_bytes: u32,
     from: SocketAddr,
@@ -110,6 +112,8 @@ pub struct ReceiveBatch {
     pages: Pages,
     structures: Structures,
     datagrams: Vec<Datagram>,
+    /// Bytes that the last call put into each buffer.
+    filled: Vec<u32>,
     /// Buffers to offer next time.
     ask: usize,
     /// Buffers offered last time.
@@ -132,6 +136,7 @@ impl ReceiveBatch {
                 controls: vec![[0; 16]; buffers].into_boxed_slice(),
             },
             datagrams: Vec::with_capacity(buffers),
+            filled: Vec::with_capacity(buffers),
             ask: FIRST_ASK.min(buffers),
             asked: 0,
         })
@@ -144,7 +149,7 @@ impl ReceiveBatch {
 
     /// Bytes `offset..offset + length` of a buffer; empty if they are not what the last call brought.
     pub fn bytes(&self, buffer: u32, offset: u32, length: u32) -> &[u8] {
-        let filled = self.datagrams.get(buffer as usize).map_or(0, |datagram| datagram.length);
+        let filled = self.filled.get(buffer as usize).copied().unwrap_or(0);
         match offset.checked_add(length) {
             Some(end) if end <= filled => {
                 let start = buffer as usize * BUFFER_BYTES + offset as usize;
@@ -168,12 +173,75 @@ impl ReceiveBatch {
 
     /// Whether the last call found every buffer it offered filled, so that more may wait.
     pub fn is_full(&self) -> bool {
-        !self.datagrams.is_empty() && self.datagrams.len() >= self.asked
+        !self.filled.is_empty() && self.filled.len() >= self.asked
     }
 
     /// Forgets what the last call brought.
     pub fn clear(&mut self) {
         self.datagrams.clear();
+        self.filled.clear();
+    }
+
+    /// Datagrams that the last call brought.
+    pub(crate) fn datagram_count(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    /// Packets of one of them.
+    pub(crate) fn segments_of(&self, datagram: usize) -> Segments<'_> {
+        Segments { datagrams: self.datagrams.get(datagram..=datagram).unwrap_or_default(), offset: 0 }
+    }
+
+    /// Leaves only these packets of what the last call brought.
+    pub(crate) fn keep(&mut self, packets: &[Segment]) {
+        self.datagrams.clear();
+        self.datagrams.extend(packets.iter().map(|packet| Datagram {
+            start: packet.offset,
+            length: packet.length,
+            segment_bytes: packet.length,
+            from: packet.from,
+            class: packet.traffic_class,
+            ttl: packet.ttl,
+            buffer: packet.buffer,
+        }));
+    }
+
+    /// Flips a bit of a packet, counted from its first and modulo its length.
+    pub(crate) fn flip(&mut self, packet: &Segment, bit: u32) {
+        let filled = self.filled.get(packet.buffer as usize).copied().unwrap_or(0);
+        if packet.length == 0 || packet.offset + packet.length > filled {
+            return;
+        }
+        let bit = bit % (packet.length * 8);
+        let at = packet.buffer as usize * BUFFER_BYTES + (packet.offset + bit / 8) as usize;
+        // SAFETY: within what the kernel wrote to a buffer of the batch; `&mut self` keeps everybody else out.
+        unsafe { *self.pages.at.as_ptr().add(at) ^= 1 << (bit % 8) };
+    }
+
+    /// Fills the batch with packets that came earlier, one to a buffer, as if they came now. Takes no more than
+    /// there are buffers.
+    pub(crate) fn refill<'a>(&mut self, packets: impl Iterator<Item = (Segment, &'a [u8])>) {
+        self.clear();
+        self.asked = 0;
+        let buffers = self.buffers();
+        for (index, (segment, bytes)) in packets.take(buffers).enumerate() {
+            let length = bytes.len().min(BUFFER_BYTES);
+            // SAFETY: `index` is one of the batch's buffers, `length` at most its size; the bytes come from elsewhere.
+            unsafe {
+                let to = self.pages.at.as_ptr().add(index * BUFFER_BYTES);
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, length);
+            }
+            self.filled.push(length as u32);
+            self.datagrams.push(Datagram {
+                start: 0,
+                length: length as u32,
+                segment_bytes: length as u32,
+                from: segment.from,
+                class: segment.traffic_class,
+                ttl: segment.ttl,
+                buffer: index as u32,
+            });
+        }
     }
 
     fn arm(&mut self, count: usize) {
@@ -197,7 +265,7 @@ impl ReceiveBatch {
 
     /// Takes what waits at `fd`, without blocking; an empty socket is no error.
     pub(crate) fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<Tally> {
-        self.datagrams.clear();
+        self.clear();
         let asked = self.ask;
         self.asked = asked;
         self.arm(asked);
@@ -248,7 +316,9 @@ impl ReceiveBatch {
             tally.drops = notes.drops.or(tally.drops);
             let length = if from.is_some() { header.msg_len } else { 0 };
             let segment_bytes = if notes.segment_bytes == 0 { length } else { notes.segment_bytes };
+            self.filled.push(length);
             self.datagrams.push(Datagram {
+                start: 0,
                 length,
                 segment_bytes,
                 from: from.unwrap_or(SocketAddr::from(([0; 4], 0))),
@@ -335,7 +405,7 @@ impl Iterator for Segments<'_> {
             let length = datagram.segment_bytes.min(datagram.length - self.offset);
             let segment = Segment {
                 buffer: datagram.buffer,
-                offset: self.offset,
+                offset: datagram.start + self.offset,
                 length,
                 from: datagram.from,
                 ce: datagram.class & ECN_MASK == ECN_MASK,

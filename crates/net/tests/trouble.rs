@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use srdma_net::{Endpoint, Options, RawSlice, ReceiveBatch, SendError};
-use srdma_seams::fault::{Fault, FaultKind};
-use srdma_seams::{ConnectionId, FaultPlan, Now, PathId, Qpn};
+use srdma_seams::fault::{Class, Direction, Fault, FaultKind, Paths};
+use srdma_seams::{ConnectionId, FaultPlan, Faults, Now, PathId, Qpn};
 use srdma_wire::{Close, Packet};
 
 const PATH: PathId = PathId(5);
@@ -117,8 +117,7 @@ fn payload_that_is_gone_names_its_packet_and_sends_nothing() {
     let memory = HalfGone::new();
     let (good, gone, partly) =
         (memory.slice(0, 1000), memory.slice(PAGE, 1000), memory.slice(PAGE - 500, 1000));
-    let delay_all =
-        FaultPlan::new(1, vec![fault(FaultKind::Delay(srdma_seams::Duration(1)), 1_000_000, false)]);
+    let delay_all = plan(1, Fault::always(FaultKind::Delay(srdma_seams::Duration(1))));
     for (name, payloads, bad) in [
         ("first", vec![gone, good, good], 0),
         ("middle", vec![good, good, gone, good], 2),
@@ -143,7 +142,7 @@ fn payload_that_is_gone_names_its_packet_and_sends_nothing() {
                 }
                 // The endpoint goes on.
                 let mut sender = sender;
-                sender.set_faults(FaultPlan::new(0, vec![]));
+                sender.set_faults(FaultPlan::new(0, Faults::default()));
                 send(&mut sender, receiver.address(), &packets(3, 600)).unwrap();
                 let arrived = drain(&mut receiver);
                 assert!(arrived.ends_with(&packets(3, 600)), "{name}: {}", arrived.len());
@@ -177,15 +176,16 @@ fn a_packet_beyond_the_mtu_is_too_big_and_the_device_is_not_blamed() {
     assert!(sender.gso());
 }
 
-fn fault(kind: FaultKind, chance_ppm: u32, whole_burst: bool) -> Fault {
-    Fault { kind, chance_ppm, whole_burst, paths: None, from: Now(0), until: Now(u64::MAX) }
+fn plan(seed: u64, fault: Fault) -> FaultPlan {
+    FaultPlan::new(seed, Faults { packets: vec![fault], ..Faults::default() })
 }
 
 #[test]
 fn a_plan_of_losses_loses_packets_or_whole_bursts() {
     for (whole_burst, seed) in [(false, 3), (true, 4)] {
         let (mut sender, mut receiver) = pair();
-        sender.set_faults(FaultPlan::new(seed, vec![fault(FaultKind::Drop, 200_000, whole_burst)]));
+        let fault = Fault { chance_ppm: 200_000, whole_burst, ..Fault::always(FaultKind::Drop) };
+        sender.set_faults(plan(seed, fault));
         let all = packets(10, 700);
         let (mut partial, mut lost) = (0, 0);
         for _ in 0..100 {
@@ -205,12 +205,12 @@ fn a_plan_of_losses_loses_packets_or_whole_bursts() {
 fn duplicates_come_twice_and_corruption_flips_one_bit() {
     let (mut sender, mut receiver) = pair();
     let all = packets(4, 900);
-    sender.set_faults(FaultPlan::new(1, vec![fault(FaultKind::Duplicate, 1_000_000, false)]));
+    sender.set_faults(plan(1, Fault::always(FaultKind::Duplicate)));
     send(&mut sender, receiver.address(), &all).unwrap();
     let twice: Vec<_> = all.iter().flat_map(|packet| [packet.clone(), packet.clone()]).collect();
     assert!(collect(&mut receiver, 8, Duration::from_secs(1)) == twice);
 
-    sender.set_faults(FaultPlan::new(2, vec![fault(FaultKind::Corrupt, 1_000_000, false)]));
+    sender.set_faults(plan(2, Fault::always(FaultKind::Corrupt)));
     send(&mut sender, receiver.address(), &all).unwrap();
     let arrived = collect(&mut receiver, 4, Duration::from_secs(1));
     for (sent, got) in all.iter().zip(&arrived) {
@@ -227,7 +227,7 @@ fn duplicates_come_twice_and_corruption_flips_one_bit() {
 fn delayed_packets_leave_when_their_time_has_come_with_the_bytes_of_then() {
     let (mut sender, mut receiver) = pair();
     let span = srdma_seams::Duration(500);
-    sender.set_faults(FaultPlan::new(1, vec![fault(FaultKind::Delay(span), 1_000_000, false)]));
+    sender.set_faults(plan(1, Fault::always(FaultKind::Delay(span))));
     assert_eq!(sender.advance(Now(1000)), None);
     let mut all = packets(3, 300);
     send(&mut sender, receiver.address(), &all).unwrap();
@@ -238,6 +238,70 @@ fn delayed_packets_leave_when_their_time_has_come_with_the_bytes_of_then() {
     assert_eq!(sender.advance(Now(1500)), None);
     assert!(collect(&mut receiver, 3, Duration::from_secs(1)) == then);
     assert_eq!(sender.counters().fault_delays, 3);
+}
+
+fn received(kind: FaultKind) -> Fault {
+    Fault { direction: Direction::Receive, ..Fault::always(kind) }
+}
+
+#[test]
+fn arrivals_are_lost_doubled_and_changed_by_the_plan_of_the_receiver() {
+    let (mut sender, mut receiver) = pair();
+    let all = packets(12, 700);
+    receiver.set_faults(plan(1, Fault { chance_ppm: 500_000, ..received(FaultKind::Drop) }));
+    send(&mut sender, receiver.address(), &all).unwrap();
+    let some = drain(&mut receiver);
+    assert!(some.len() < 12 && some.iter().all(|packet| all.contains(packet)), "{}", some.len());
+    assert_eq!(receiver.counters().fault_drops, 12 - some.len() as u64);
+    assert_eq!(receiver.counters().received_packets, 12, "the socket had them all");
+
+    receiver.set_faults(plan(1, received(FaultKind::Duplicate)));
+    send(&mut sender, receiver.address(), &all).unwrap();
+    let twice: Vec<_> = all.iter().flat_map(|packet| [packet.clone(), packet.clone()]).collect();
+    assert!(drain(&mut receiver) == twice);
+
+    receiver.set_faults(plan(2, received(FaultKind::Corrupt)));
+    send(&mut sender, receiver.address(), &all).unwrap();
+    for (sent, got) in all.iter().zip(&drain(&mut receiver)) {
+        let flipped: u32 = sent[..32].iter().zip(&got[..32]).map(|(a, b)| (a ^ b).count_ones()).sum();
+        assert_eq!((flipped, &sent[32..]), (1, &got[32..]));
+    }
+    receiver.set_faults(plan(3, Fault { direction: Direction::Send, ..received(FaultKind::Drop) }));
+    send(&mut sender, receiver.address(), &all).unwrap();
+    assert!(drain(&mut receiver) == all, "a plan about sends leaves arrivals alone");
+}
+
+#[test]
+fn delayed_arrivals_come_when_their_time_has_come_also_more_than_a_batch_holds() {
+    let (mut sender, mut receiver) = pair();
+    receiver.set_faults(plan(1, received(FaultKind::Delay(srdma_seams::Duration(500)))));
+    let all = packets(50, 300);
+    assert_eq!(receiver.advance(Now(1000)), None);
+    send(&mut sender, receiver.address(), &all).unwrap();
+    assert_eq!(drain(&mut receiver), Vec::<Vec<u8>>::new());
+    assert_eq!(receiver.advance(Now(1499)), Some(Now(1500)));
+    assert_eq!(drain(&mut receiver), Vec::<Vec<u8>>::new());
+    receiver.advance(Now(1500));
+    assert!(collect(&mut receiver, 50, Duration::from_secs(1)) == all);
+    assert_eq!(receiver.advance(Now(1500)), None);
+    assert_eq!(receiver.counters().fault_delays, 50);
+}
+
+#[test]
+fn a_clause_about_a_class_or_a_path_leaves_other_packets_alone() {
+    let close = Packet::Close(Close { dest_qpn: Qpn(0x1_0002), connection: ConnectionId(77) });
+    for (class, paths, lost) in [
+        (Some(Class::Control), vec![], true),
+        (Some(Class::Data), vec![], false),
+        (None, vec![Paths { first: 5, last: 5, step: 1 }], true),
+        (None, vec![Paths { first: 1, last: 255, step: 5 }], false),
+    ] {
+        let (mut sender, mut receiver) = pair();
+        let fault = Fault { class, paths, ..Fault::always(FaultKind::Drop) };
+        sender.set_faults(plan(1, fault.clone()));
+        sender.send_control(PATH, receiver.address(), 0, &close, 0).unwrap();
+        assert_eq!(drain(&mut receiver).is_empty(), lost, "{fault}");
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Qp {
         self.attributes.state = QpState::Err;
         // A peer whose later request was refused still gets the answers to its earlier ones.
         self.serves_answers = self.responder.answers.are_owed();
-        cx.event(Event::QpFailed { qpn: self.qpn, cause: cause as u16 });
+        cx.event(Event::QpFailed { qpn: self.qpn, cause: self.code(cause) });
         if let Some(kind) = event {
             cx.world.raise(AsyncEvent { kind, object: self.qpn.0 });
         }

@@ -18,7 +18,7 @@
 //! halves `requester` and `responder` (`receives` and `answers` belong to the latter); `ordering` and
 //! `overlap` say what "as if in order" means; `emit` makes packets; `authz` is the one place that says
 //! who may touch which memory; `flush` is the way into the error state, `place` the batch of copies;
-//! `scatter` and `rnr` are small parts.
+//! `scatter` and `rnr` are small parts; `doom` fails work requests on purpose.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ mod answers;
 mod authz;
 mod batch;
 mod cx;
+mod doom;
 mod emit;
 mod flush;
 mod nic;
@@ -47,6 +48,7 @@ pub use nic::Nic;
 
 use core::net::IpAddr;
 
+use srdma_seams::Faults;
 use srdma_transport::Config;
 
 /// How much reordering a program may see.
@@ -74,6 +76,9 @@ pub struct NicConfig {
     pub order: Order,
     /// Seed of spraying and other harmless chance.
     pub seed: u64,
+    /// What is to fail on purpose: of a plan of faults, the failures of work requests. The rest is for whoever moves
+    /// the packets and drives the device.
+    pub faults: Faults,
 }
 
 /// Why a control call was refused. The verbs door turns these into errno.

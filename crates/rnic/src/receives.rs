@@ -149,7 +149,7 @@ impl Qp {
             src_qpn: self.attributes.dest_qpn,
             status: cause.status() as u8,
             opcode: WcOpcode::Recv as u8,
-            vendor_err: cause as u32,
+            vendor_err: self.code(cause).into(),
             timestamp_ns: cx.now.0,
             ..Completion::default()
         };

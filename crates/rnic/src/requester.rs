@@ -549,6 +549,10 @@ impl Qp {
                 failure = wqe.failure;
                 break;
             }
+            if self.doom.strikes_send(self.requester.completed) {
+                failure = Some(self.doom.strike_send());
+                break;
+            }
             units += wqe.units;
             if self.init.sq_sig_all || wqe.flags.contains(SendFlags::SIGNALED) {
                 // Ring space first: who polls this completion may post into it at once.
@@ -599,7 +603,7 @@ impl Qp {
             src_qpn: self.attributes.dest_qpn,
             status: cause.map_or(0, |cause| cause.status() as u8),
             opcode: wqe.wc_opcode() as u8,
-            vendor_err: cause.map_or(0, |cause| cause as u32),
+            vendor_err: cause.map_or(0, |cause| self.code(cause).into()),
             byte_len: if wqe.opcode.is_read_or_atomic() && cause.is_none() { wqe.length } else { 0 },
             timestamp_ns: cx.now.0,
             ..Completion::default()

@@ -401,6 +401,9 @@ impl Qp {
     pub(crate) fn deliver<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
         loop {
             while let Some(message) = self.responder.tracker.deliver() {
+                if self.fails_doomed_receive(cx, &message) {
+                    return;
+                }
                 if !self.deliver_receive(cx, &message) {
                     // The peer counts its receives otherwise than we do: nobody's buffer is safe.
                     let landed = self.responder.tracker.landed();

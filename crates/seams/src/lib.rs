@@ -18,7 +18,7 @@ pub mod rng;
 pub mod time;
 
 pub use event::{Event, Observer};
-pub use fault::{FaultPlan, Verdict};
+pub use fault::{FaultPlan, Faults, Verdict};
 pub use ids::{ConnectionId, Cqn, MrKey, Msn, PathId, PdId, Psn, Qpn, Slot, TenantId, TransmitId};
 pub use rng::Rng;
 pub use time::{Duration, Now};

@@ -42,6 +42,7 @@ fn parse(value: &dyn Fn(&str) -> Option<String>) -> Result<Settings, BadValue> {
             name: "SRDMA_ADDR",
             value: text,
             allowed: "an IP address of this host",
+            detail: None,
         })?),
         None => None,
     };

@@ -20,6 +20,9 @@ pub use error::{EmitError, ParseError};
 pub use handshake::{ECHO_BYTES, HELLO_BYTES};
 pub use run::emit_run;
 
+use srdma_seams::fault::Class;
+use srdma_seams::PathId;
+
 use crate::packet::{Data, Packet};
 use prefix::PREFIX_BYTES;
 
@@ -75,6 +78,21 @@ pub fn emit(packet: &Packet, out: &mut [u8]) -> Result<usize, EmitError> {
 #[inline]
 pub fn emit_data(data: &Data, out: &mut [u8]) -> Result<usize, EmitError> {
     data::emit(data, out)
+}
+
+/// What kind of packet `header` begins, and on which path it says it travels: enough for those who only sort packets
+/// (a plan of faults). A HELLO does not say, so it gets a path that no connection has. Checks nothing; `None` if there are
+/// fewer than 32 bytes or it is no packet of ours.
+pub fn peek(header: &[u8]) -> Option<(Class, PathId)> {
+    let first = header.first_chunk::<PREFIX_BYTES>()?;
+    let class = match first[0] {
+        opcode::ACK => Class::Ack,
+        opcode::HELLO..=opcode::NAK => Class::Control,
+        opcode::WRITE..=opcode::FETCH_ADD | opcode::READ_RESPONSE | opcode::ATOMIC_RESPONSE => Class::Data,
+        _ => return None,
+    };
+    let path = if first[0] == opcode::HELLO { PathId(u16::MAX) } else { prefix::path(first) };
+    Some((class, path))
 }
 
 /// Whether the header check of `header` (a whole header, no payload or padding) matches.

@@ -4,9 +4,10 @@
 mod generator;
 
 use generator::{packet, samples, to_datagram};
+use srdma_seams::fault::Class;
 use srdma_seams::{ConnectionId, PathId, Qpn, Rng, TransmitId};
 use srdma_wire::{
-    emit, emit_data, emit_run, parse, Data, EmitError, Message, Op, Packet, ParseError, UnitTag,
+    emit, emit_data, emit_run, parse, peek, Data, EmitError, Message, Op, Packet, ParseError, UnitTag,
     DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX,
 };
 
@@ -32,6 +33,24 @@ fn random_values_come_back_equal() {
         let datagram = to_datagram(&packet);
         assert_eq!(parse(&datagram), Ok((packet, header_bytes(&packet))), "seed {seed:#x}, round {round}");
     }
+}
+
+#[test]
+fn a_peek_tells_the_class_and_the_path() {
+    for (name, packet) in samples() {
+        let expected = match &packet {
+            Packet::Data(data) => (Class::Data, data.unit.path),
+            Packet::Ack(ack) => (Class::Ack, ack.path),
+            Packet::Nak(nak) => (Class::Control, nak.path),
+            Packet::Echo(echo) => (Class::Control, echo.path),
+            Packet::Close(_) => (Class::Control, PathId(0)),
+            Packet::Hello(_) => (Class::Control, PathId(u16::MAX)),
+        };
+        let datagram = to_datagram(&packet);
+        assert_eq!(peek(&datagram), Some(expected), "{name}");
+        assert_eq!(peek(&datagram[..31]), None, "{name}");
+    }
+    assert_eq!(peek(&[0; 40]), None, "another protocol");
 }
 
 #[test]

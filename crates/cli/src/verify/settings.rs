@@ -55,7 +55,7 @@ pub fn device_at(address: IpAddr) -> Result<DeviceInfo, Failure> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use srdma_client::Order;
+    use srdma_client::{Faults, Order};
 
     #[test]
     fn an_option_wins_over_its_variable() {
@@ -67,13 +67,16 @@ mod tests {
             "SRDMA_STATS_SOCKET" => Some("off".to_owned()),
             _ => None,
         };
-        let wanted = Options { paths: 7, loss_ppm: 10_000, order: Order::Strict, ..Options::default() };
+        let wanted =
+            Options { paths: 7, faults: Faults::loss(10_000), order: Order::Strict, ..Options::default() };
         assert_eq!(options(&nic, &inherited).unwrap(), wanted);
     }
 
     #[test]
     fn a_variable_that_makes_no_sense_is_named() {
-        for (name, value) in [("SRDMA_PATHS", "0"), ("SRDMA_ORDER", "loose"), ("SRDMA_SEED", "-")] {
+        for (name, value) in
+            [("SRDMA_FAULT", "drop all"), ("SRDMA_PATHS", "0"), ("SRDMA_ORDER", "loose"), ("SRDMA_SEED", "-")]
+        {
             let inherited = |asked: &str| (asked == name).then(|| value.to_owned());
             let error = options(&NicOptions::default(), &inherited).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(value), "{error}");

@@ -8,6 +8,7 @@ mod death;
 mod descriptors;
 mod errors;
 mod events;
+mod faults;
 mod forks;
 mod operations;
 mod receivers;

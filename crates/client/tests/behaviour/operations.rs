@@ -1,7 +1,7 @@
 //! Every operation moves the right bytes, and completes with the right words.
 
 use srdma_abi::{Completion, Opcode, SendFlags, Sge, WcFlags, WcOpcode};
-use srdma_client::Options;
+use srdma_client::{Faults, Options};
 
 use crate::ground::part::{alone, this_test};
 use crate::ground::*;
@@ -84,7 +84,7 @@ fn strays(memory: &Memory, elements: &[Sge]) -> usize {
 }
 
 /// Two connected ends with memory.
-struct Stage<'a> {
+pub struct Stage<'a> {
     a: &'a End,
     b: &'a End,
     here: (Memory, u32),
@@ -92,7 +92,7 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(a: &'a End, b: &'a End) -> Stage<'a> {
+    pub fn new(a: &'a End, b: &'a End) -> Stage<'a> {
         Stage { a, b, here: a.host.region(ROOM), there: b.host.region(ROOM) }
     }
 
@@ -194,7 +194,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn run_all(&self) {
+    pub fn run_all(&self) {
         for (salt, case) in cases().into_iter().enumerate() {
             self.run(salt as u64, case);
         }
@@ -237,7 +237,7 @@ fn every_operation_of_a_queue_pair_with_itself() {
 #[test]
 fn every_operation_through_loss() {
     for loss_ppm in [10_000, 50_000] {
-        let pair = Pair::with(&Options { loss_ppm, ..options() });
+        let pair = Pair::with(&Options { faults: Faults::loss(loss_ppm), ..options() });
         Stage::new(&pair.a, &pair.b).run_all();
         let counters = pair.a.counters();
         let sent_again: u64 =
@@ -254,7 +254,7 @@ fn every_operation_through_loss() {
 fn every_operation_through_loss_of_large_packets() {
     // In a process of its own: the first open of an address decides its settings.
     alone(this_test!(), || {
-        let host = Host::open([127, 0, 0, 1].into(), &Options { loss_ppm: 50_000, ..options() });
+        let host = Host::open([127, 0, 0, 1].into(), &Options { faults: Faults::loss(50_000), ..options() });
         let pair = Pair::on(host, host);
         Stage::new(&pair.a, &pair.b).run_all();
         assert!(pair.a.counters()["mtu_bytes"].as_u64().unwrap() > 9000);

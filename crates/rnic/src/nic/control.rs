@@ -10,6 +10,7 @@ use srdma_seams::{ConnectionId, Cqn, MrKey, Now, Observer, PdId, Qpn, TenantId};
 use srdma_transport::Snapshot;
 
 use crate::cx::Cx;
+use crate::doom::Doom;
 use crate::nic::Nic;
 use crate::qp::Qp;
 use crate::world::World;
@@ -109,7 +110,8 @@ impl Nic {
         self.shared.cqs.add_user(Cqn(init.send_cq));
         self.shared.cqs.add_user(Cqn(init.recv_cq));
         self.serial = self.serial.wrapping_add(1);
-        let qp = Qp::new(qpn, *init, Asker { tenant: TENANT, pd }, connection);
+        let doom = Doom::new(&self.shared.config.faults, self.serial);
+        let qp = Qp::new(qpn, *init, Asker { tenant: TENANT, pd }, connection, doom);
         self.qps.insert(qpn, Box::new(qp), self.serial);
         Ok(())
     }

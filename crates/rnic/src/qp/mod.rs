@@ -19,6 +19,7 @@ use srdma_wire::{Ack, Data, Hello, Nak, NakCode, Packet, Space};
 
 use crate::batch::{Arrived, Says};
 use crate::cx::Cx;
+use crate::doom::Doom;
 use crate::nic::timers::Sleeper;
 use crate::qp::footprint::Footprint;
 use crate::requester::Requester;
@@ -93,6 +94,8 @@ pub(crate) struct Qp {
     /// When to try a full socket again.
     pub retry_at: Option<Now>,
     footprint: Footprint,
+    /// What is to fail on purpose.
+    pub doom: Doom,
     other_version: bool,
     established: bool,
     control_path: u16,
@@ -105,7 +108,7 @@ pub(crate) struct Qp {
 
 impl Qp {
     /// A queue pair in RESET. `connection` is replaced when it connects.
-    pub fn new(qpn: Qpn, init: QpInit, asker: Asker, connection: ConnectionId) -> Qp {
+    pub fn new(qpn: Qpn, init: QpInit, asker: Asker, connection: ConnectionId, doom: Doom) -> Qp {
         Qp {
             qpn,
             init,
@@ -126,6 +129,7 @@ impl Qp {
             unreachable: false,
             retry_at: None,
             footprint: Footprint::default(),
+            doom,
             other_version: false,
             established: false,
             control_path: 0,

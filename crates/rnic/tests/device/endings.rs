@@ -3,10 +3,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use srdma_abi::cause::{INJECTED, TABLE};
 use srdma_abi::{AsyncKind, Cause, Opcode, QpAttributes, QpMask, QpState, SendFlags, WcStatus};
 use srdma_rnic::world::SendRefusal;
 use srdma_rnic::ControlError;
 use srdma_seams::event::{DropCause, Event};
+use srdma_seams::fault::{Direction, Failure};
 use srdma_seams::{Duration, Now};
 use srdma_wire::{NakCode, Op, Packet};
 
@@ -432,6 +434,51 @@ fn a_fault_of_our_own_fails_every_queue_pair_and_says_so() {
     let events: Vec<_> = net.hosts[0].world.events.iter().map(|event| (event.kind, event.object)).collect();
     assert_eq!(events, [(AsyncKind::QpFatal, a.qpn.0)]);
     assert_eq!(net.state(b), QpState::Rts);
+}
+
+fn doomed(queue: Direction, number: u64, cause: Cause) -> Options {
+    let failure = Failure { queue, number, qp: None, cause: cause as u16 };
+    let failures = srdma_seams::Faults { failures: vec![failure], ..Default::default() };
+    Options { failures, ..Options::default() }
+}
+
+#[test]
+fn the_nth_send_fails_on_purpose_with_any_cause_and_is_marked_as_injected() {
+    for row in TABLE {
+        let (mut net, a, b) = Net::connected(21, doomed(Direction::Send, 3, row.cause));
+        let (local, remote) = (net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL));
+        for i in 1..=5 {
+            net.post(a, to_remote(entry(Opcode::Write, i, &[sge(0, 8, local)]), 0, remote));
+        }
+        net.post_recv(a, 9, &[]);
+        net.run_for(SECOND);
+        let code = row.cause as u32 | if row.cause == Cause::Flushed { 0 } else { u32::from(INJECTED) };
+        let flushed = Cause::Flushed as u32;
+        let done = net.poll(a, a.send_cq);
+        assert_eq!(codes(&done), [(1, 0), (2, 0), (3, code), (4, flushed), (5, flushed)]);
+        assert_eq!(done[2].status, row.status as u8);
+        assert_eq!(codes(&net.poll(a, a.recv_cq)), [(9, flushed)]);
+        assert_eq!((net.state(a), net.state(b)), (QpState::Err, QpState::Rts));
+        let failed =
+            |event: &Event| matches!(event, Event::QpFailed { cause, .. } if u32::from(*cause) == code);
+        assert_eq!(net.hosts[0].counts.count(failed), 1);
+    }
+}
+
+#[test]
+fn the_nth_receive_fails_on_purpose_and_the_peer_hears_of_it() {
+    let (mut net, a, b) = Net::connected(22, doomed(Direction::Receive, 2, Cause::LocalFault));
+    let (local, own) = (net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL));
+    for i in 1..=4 {
+        net.post_recv(b, i, &[sge(0, 8, own)]);
+        net.post(a, entry(Opcode::Send, 10 + i, &[sge(0, 8, local)]));
+    }
+    net.run_for(SECOND);
+    let (flushed, struck) = (Cause::Flushed as u32, Cause::LocalFault as u32 | u32::from(INJECTED));
+    assert_eq!(codes(&net.poll(b, b.recv_cq)), [(1, 0), (2, struck), (3, flushed), (4, flushed)]);
+    let failed = Cause::RemoteFault as u32;
+    assert_eq!(codes(&net.poll(a, a.send_cq)), [(11, 0), (12, failed), (13, flushed), (14, flushed)]);
+    assert_eq!((net.state(a), net.state(b)), (QpState::Err, QpState::Err));
 }
 
 #[test]

@@ -130,6 +130,7 @@ pub struct Options {
     pub transport: Config,
     pub datagram_bytes: u16,
     pub faults: Faults,
+    pub failures: srdma_seams::Faults,
 }
 
 impl Default for Options {
@@ -142,6 +143,7 @@ impl Default for Options {
             transport,
             datagram_bytes: 1472,
             faults: Faults::NONE,
+            failures: Default::default(),
         }
     }
 }
@@ -177,6 +179,7 @@ impl Net {
                     transport: options.transport.clone(),
                     order: options.order,
                     seed: rng.next_u64(),
+                    faults: options.failures.clone(),
                 });
                 let pd = nic.alloc_pd().unwrap();
                 let mut world = World::new(options.memory);

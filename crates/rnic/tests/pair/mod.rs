@@ -108,6 +108,7 @@ fn end(host: u8, datagram_bytes_max: u16) -> End {
         transport: Config::default(),
         order: Order::Default,
         seed: u64::from(host),
+        faults: Default::default(),
     });
     let world = World {
         entry: SendEntry::default(),

@@ -132,6 +132,11 @@ pub(super) fn layout(prefix: &[u8; PREFIX_BYTES]) -> u8 {
     prefix[24] >> 4
 }
 
+/// The path field.
+pub(super) fn path(prefix: &[u8; PREFIX_BYTES]) -> PathId {
+    PathId(u16::from_be_bytes([prefix[28], prefix[29]]))
+}
+
 /// Layout version that packets with this opcode must have. That of HELLO and ECHO never changes, so
 /// that two versions can find out about each other.
 #[inline(always)]
