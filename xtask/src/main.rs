@@ -82,6 +82,7 @@ fn perform(command: &usage::Command, args: Vec<String>) -> Result<bool> {
             list: words.list,
             jobs: words.jobs,
             dist: words.dist,
+            write_compat: words.write_compat,
         }),
         "bench" => bench::run(&bench::Options {
             json: words.json,
@@ -108,13 +109,22 @@ struct Arguments {
     pairs: usize,
     list: bool,
     check: bool,
+    write_compat: bool,
 }
 
 impl Arguments {
     fn parse(args: Vec<String>, command: &usage::Command) -> Result<Arguments> {
         use lexopt::{Arg, ValueExt};
-        let mut found =
-            Arguments { json: None, only: None, dist: None, jobs: 1, pairs: 5, list: false, check: false };
+        let mut found = Arguments {
+            json: None,
+            only: None,
+            dist: None,
+            jobs: 1,
+            pairs: 5,
+            list: false,
+            check: false,
+            write_compat: false,
+        };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next()? {
             let name = match arg {
@@ -132,6 +142,7 @@ impl Arguments {
                 "jobs" => found.jobs = parser.value()?.parse()?,
                 "pairs" => found.pairs = parser.value()?.parse()?,
                 "list" => found.list = true,
+                "write-compat" => found.write_compat = true,
                 _ => found.check = true,
             }
         }

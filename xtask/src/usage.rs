@@ -36,7 +36,13 @@ pub const COMMANDS: &[Command] = &[
         name: "test",
         what: "everything that CI runs",
         synopsis: "[OPTIONS]",
-        options: &[ONLY, LIST, JOBS, DIST],
+        options: &[
+            ONLY,
+            LIST,
+            JOBS,
+            DIST,
+            ("--write-compat", "only run other people's programs, and write the table of COMPAT.md"),
+        ],
         more: "Exit code 1 if a step failed. Steps on real networks need root or an unprivileged user namespace.\n",
     },
     Command {

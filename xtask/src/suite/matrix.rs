@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{ensure, Result};
 
+use super::compat::Case;
 use super::{Setting, Step};
 use crate::fabric::{Fabric, Spec};
 use crate::process::Program;
@@ -51,7 +52,8 @@ pub fn steps(soak: bool) -> Result<Vec<Step>> {
     for (program, flag) in product() {
         if let Some(row) = perftest::refusal(&table, program, flag).cloned() {
             let line = format!("{program} {flag}");
-            steps.push(Step::new(format!("refusal/{line}"), move |_| refuses(&line, &row)));
+            let case = case(program, flag, true, Net::Cable);
+            steps.push(Step::new(format!("refusal/{line}"), move |_| refuses(&line, &row)).covering(case));
         }
     }
     let accepted: Vec<_> =
@@ -63,9 +65,14 @@ pub fn steps(soak: bool) -> Result<Vec<Step>> {
     };
     for (program, flag, net) in runs {
         let name = format!("perftest/{} {program} {flag}", net.name());
-        steps.push(Step::new(name.trim_end(), move |setting| run(setting, program, flag, net)));
+        let step = Step::new(name.trim_end(), move |setting| run(setting, program, flag, net));
+        steps.push(step.covering(case(program, flag, false, net)));
     }
     Ok(steps)
+}
+
+fn case(program: &str, flag: &str, refused: bool, net: Net) -> Case {
+    Case { program: program.into(), flags: flag.into(), refused, network: net.name() }
 }
 
 fn product() -> impl Iterator<Item = (&'static str, &'static str)> {

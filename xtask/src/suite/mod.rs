@@ -6,6 +6,7 @@
 
 mod attack;
 mod checks;
+pub mod compat;
 mod data;
 mod faults;
 mod matrix;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Result};
+use anyhow::{bail, ensure, Result};
 
 use crate::packages::{BUILD, CAPTURE, FABRIC, FUZZ, HEADERS, PROGRAMS};
 use crate::programs::Launcher;
@@ -37,6 +38,8 @@ pub struct Options {
     pub jobs: usize,
     /// The tree to test, already built; `None` builds it.
     pub dist: Option<PathBuf>,
+    /// Only steps that run other people's programs; what they did becomes the table of `COMPAT.md`.
+    pub write_compat: bool,
 }
 
 /// What a step has at hand.
@@ -63,6 +66,7 @@ type Work = Box<dyn Fn(&Setting<'_>) -> Result<String> + Send + Sync>;
 pub struct Step {
     name: String,
     run: Work,
+    case: Option<compat::Case>,
 }
 
 impl Step {
@@ -71,12 +75,19 @@ impl Step {
         name: impl Into<String>,
         run: impl Fn(&Setting<'_>) -> Result<String> + Send + Sync + 'static,
     ) -> Step {
-        Step { name: name.into(), run: Box::new(run) }
+        Step { name: name.into(), run: Box::new(run), case: None }
+    }
+
+    /// It shows whether a program of somebody else's runs.
+    pub fn covering(mut self, case: compat::Case) -> Step {
+        self.case = Some(case);
+        self
     }
 }
 
 struct Line {
     name: String,
+    case: Option<compat::Case>,
     took: Duration,
     result: Result<String>,
 }
@@ -99,16 +110,7 @@ pub fn built_tree(given: Option<PathBuf>) -> Result<PathBuf> {
 
 /// Works through the list; true if everything passed.
 pub fn run(options: &Options) -> Result<bool> {
-    let wanted = |step: &Step| options.only.as_ref().is_none_or(|word| step.name.contains(word.as_str()));
-    let cargo: Vec<Step> =
-        checks::steps(options.soak).into_iter().chain(attack::steps()).filter(wanted).collect();
-    let mut real = Vec::new();
-    real.extend(verbs::steps());
-    real.extend(matrix::steps(options.soak)?);
-    real.extend(paths::steps());
-    real.extend(faults::steps(options.soak));
-    real.extend(data::steps());
-    let real: Vec<Step> = real.into_iter().filter(wanted).collect();
+    let (cargo, real) = chosen(options)?;
     if options.list {
         cargo.iter().chain(&real).for_each(|step| report::plain(&step.name));
         return Ok(true);
@@ -142,7 +144,34 @@ pub fn run(options: &Options) -> Result<bool> {
         let setting = Setting { soak: options.soak, launcher: launcher.as_ref().ok() };
         lines.extend(perform_all(&real, &setting, options.jobs.max(1), lines.len(), total));
     }
-    Ok(summarise(&lines))
+    let passed = summarise(&lines);
+    if options.write_compat {
+        let outcomes = lines.iter().filter_map(|line| Some((line.case.as_ref()?, line.result.is_ok())));
+        report::say(&format!("written to {}", compat::write(outcomes)?.display()));
+    }
+    Ok(passed)
+}
+
+/// The steps that are wanted: those that need only cargo, and those that run programs in networks.
+fn chosen(options: &Options) -> Result<(Vec<Step>, Vec<Step>)> {
+    ensure!(!options.write_compat || options.only.is_none(), "--write-compat chooses the steps itself");
+    let wanted = |step: &Step| {
+        let named = options.only.as_ref().is_none_or(|word| step.name.contains(word.as_str()));
+        named && (step.case.is_some() || !options.write_compat)
+    };
+    let cargo = checks::steps(options.soak).into_iter().chain(attack::steps());
+    let real = real_steps(options.soak)?.into_iter();
+    Ok((cargo.filter(wanted).collect(), real.filter(wanted).collect()))
+}
+
+/// Steps that run programs in networks.
+pub fn real_steps(soak: bool) -> Result<Vec<Step>> {
+    let mut steps = verbs::steps();
+    steps.extend(matrix::steps(soak)?);
+    steps.extend(paths::steps());
+    steps.extend(faults::steps(soak));
+    steps.extend(data::steps());
+    Ok(steps)
 }
 
 fn announce(step: &Step, number: usize, total: usize) {
@@ -161,7 +190,7 @@ fn perform(step: &Step, setting: &Setting<'_>) -> Line {
             report::say(&format!("    {} {} {seconds:.1} s\n{error:#}", report::bad("FAILED"), step.name))
         }
     }
-    Line { name: step.name.clone(), took, result }
+    Line { name: step.name.clone(), case: step.case.clone(), took, result }
 }
 
 fn perform_all(steps: &[Step], setting: &Setting<'_>, jobs: usize, done: usize, total: usize) -> Vec<Line> {

@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 
 use anyhow::{ensure, Context, Result};
 
+use super::compat::Case;
 use super::Step;
 use crate::fabric::{inside, Fabric, Spec};
 use crate::ground::{self, Ground};
@@ -14,8 +15,10 @@ use crate::programs::{Launcher, Pair};
 pub fn steps() -> Vec<Step> {
     let mut steps = vec![
         Step::new("verbs/symbols", |setting| symbols_resolve(setting.launcher()?)),
-        Step::new("verbs/ibv_devices", |setting| ibv_devices(setting.launcher()?)),
-        Step::new("verbs/ibv_devinfo", |setting| ibv_devinfo(setting.launcher()?)),
+        Step::new("verbs/ibv_devices", |setting| ibv_devices(setting.launcher()?))
+            .covering(case("ibv_devices", "")),
+        Step::new("verbs/ibv_devinfo", |setting| ibv_devinfo(setting.launcher()?))
+            .covering(case("ibv_devinfo", "-v")),
         Step::new("verbs/moved-and-unprivileged", |setting| moved_and_unprivileged(setting.launcher()?)),
         Step::new("verbs/says-why-no-device", |setting| says_why(setting.launcher()?)),
         Step::new("verbs/exit-code", |setting| exit_code_passes(setting.launcher()?)),
@@ -33,12 +36,25 @@ pub fn steps() -> Vec<Step> {
     ];
     for line in lines {
         let name = format!("verbs/ibv_rc_pingpong {line}");
-        steps.push(Step::new(name.trim_end(), move |setting| {
+        let step = Step::new(name.trim_end(), move |setting| {
             let fabric = Fabric::build(Spec::pair())?;
             pingpong(setting.launcher()?, &fabric, line)
-        }));
+        });
+        steps.push(step.covering(case("ibv_rc_pingpong", &with_gid(line))));
     }
     steps
+}
+
+fn case(program: &str, flags: &str) -> Case {
+    Case { program: program.into(), flags: flags.into(), refused: false, network: "cable" }
+}
+
+/// Without -g the program sends to a LID, which an Ethernet port does not have.
+fn with_gid(flags: &str) -> String {
+    match flags.contains("-g") {
+        true => flags.to_owned(),
+        false => format!("-g 0 {flags}").trim_end().to_owned(),
+    }
 }
 
 /// Each program that links our libraries starts, with every symbol and version resolved at once.
@@ -158,9 +174,8 @@ fn says_why(launcher: &Launcher) -> Result<String> {
 }
 
 fn pingpong(launcher: &Launcher, fabric: &Fabric, flags: &str) -> Result<String> {
-    // Without -g the program sends to a LID, which an Ethernet port does not have.
-    let gid = if flags.contains("-g") { "" } else { " -g 0" };
-    let done = Pair::new(&format!("ibv_rc_pingpong {flags}{gid} -c")).run(launcher, fabric)?.success()?;
+    let done =
+        Pair::new(&format!("ibv_rc_pingpong {} -c", with_gid(flags))).run(launcher, fabric)?.success()?;
     ensure!(done.client.stdout.contains("bytes in"), "{}", done.client.story());
     for (side, out) in [("client", &done.client), ("server", &done.server)] {
         ensure!(!out.stdout.contains("invalid data"), "{side}: data is wrong:\n{}", out.stdout);

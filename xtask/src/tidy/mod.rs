@@ -7,11 +7,14 @@ mod sources;
 
 use anyhow::Result;
 
+use crate::suite::{compat, real_steps};
+
 /// What is wrong, one line each.
 pub fn check() -> Result<Vec<String>> {
     let mut findings = rooms::check()?;
     findings.extend(sources::check()?);
     findings.extend(readme::check()?);
+    findings.extend(compat::check(&real_steps(false)?)?);
     findings.extend(nostd::check()?);
     Ok(findings)
 }
