@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};
 use srdma_seams::{ConnectionId, PathId, Qpn, TransmitId};
-use srdma_wire::{emit_data, emit_run, parse, Data, Message, Op, UnitTag, DATA_HEADER_BYTES_MAX};
+use srdma_wire::{emit_data, emit_run, parse, Data, Follower, Message, Op, UnitTag, DATA_HEADER_BYTES_MAX};
 
 /// What fits into one burst at an MTU of 1,500.
 const PACKETS: u8 = 44;
@@ -39,10 +39,16 @@ fn headers(c: &mut Criterion) {
     group.bench_function("emit_run", |bench| {
         bench.iter(|| emit_run(black_box(&first), PACKETS, PAYLOAD_BYTES, &mut out).unwrap());
     });
-    let mut datagram = [0; 1_472];
-    emit_data(&first, &mut datagram).unwrap();
-    group.bench_function("parse", |bench| {
-        bench.iter(|| (0..PACKETS).filter(|_| parse(black_box(&datagram)).is_ok()).count());
+    let bytes = emit_run(&first, PACKETS, PAYLOAD_BYTES, &mut out).unwrap();
+    let datagrams: Vec<Vec<u8>> =
+        out.chunks(bytes).take(PACKETS.into()).map(|header| [header, &[0; 1_400]].concat()).collect();
+    group.bench_function("parse_alone", |bench| {
+        bench.iter(|| datagrams.iter().filter(|datagram| parse(black_box(datagram)).is_ok()).count());
+    });
+    group.bench_function("parse_following", |bench| {
+        let mut follower = Follower::new();
+        bench
+            .iter(|| datagrams.iter().filter(|datagram| follower.parse(black_box(datagram)).is_ok()).count());
     });
     group.finish();
 }

@@ -3,12 +3,13 @@
 //! Every byte that arrives is hostile. The parser reads through cursors that cannot run past the end,
 //! checks every field that another room would use as an index or a length, and allocates nothing.
 //!
-//! Read `prefix` first (what all packets share), then `data`, `run`, `ack`, `handshake`, `refusal`.
+//! Read `prefix` first (what all packets share), then `data`, `run` and `follow`, `ack`, `handshake`, `refusal`.
 
 mod ack;
 mod bytes;
 mod data;
 mod error;
+mod follow;
 mod handshake;
 mod opcode;
 mod prefix;
@@ -17,6 +18,7 @@ mod run;
 
 pub use data::{data_header_bytes, DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX};
 pub use error::{EmitError, ParseError};
+pub use follow::Follower;
 pub use handshake::{ECHO_BYTES, HELLO_BYTES};
 pub use run::emit_run;
 

@@ -16,8 +16,8 @@ pub mod crc;
 pub mod packet;
 
 pub use codec::{
-    data_header_bytes, emit, emit_data, emit_run, parse, peek, verify_header, EmitError, ParseError,
-    DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, ECHO_BYTES, HEADER_BYTES_MAX, HELLO_BYTES,
+    data_header_bytes, emit, emit_data, emit_run, parse, peek, verify_header, EmitError, Follower,
+    ParseError, DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, ECHO_BYTES, HEADER_BYTES_MAX, HELLO_BYTES,
 };
 pub use crc::crc32c;
 pub use packet::{

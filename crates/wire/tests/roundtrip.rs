@@ -7,8 +7,8 @@ use generator::{packet, samples, to_datagram};
 use srdma_seams::fault::Class;
 use srdma_seams::{ConnectionId, PathId, Qpn, Rng, TransmitId};
 use srdma_wire::{
-    emit, emit_data, emit_run, parse, peek, Data, EmitError, Message, Op, Packet, ParseError, UnitTag,
-    DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX,
+    emit, emit_data, emit_run, parse, peek, Data, EmitError, Follower, Message, Op, Packet, ParseError,
+    UnitTag, DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX,
 };
 
 /// Where the header ends, hence what the header check covers.
@@ -212,4 +212,42 @@ fn a_run_that_no_receiver_would_take_is_refused() {
     ] {
         assert!(matches!(emit_run(&first, packets, each, &mut out), Err(EmitError::Field(_))), "{what}");
     }
+}
+
+/// Runs broken off by other packets, by damage, by marks that a switch set and by payload of the wrong length:
+/// who follows says the same as who does not.
+#[test]
+fn a_follower_finds_what_parsing_each_packet_finds() {
+    let seed = 0x5eed_0005;
+    let mut rng = Rng::stream(seed, "follow", 0);
+    let mut follower = Follower::new();
+    let (mut followed, mut refused) = (0, 0);
+    for round in 0..20_000 {
+        let packet = packet(&mut rng);
+        let mut datagrams = vec![to_datagram(&packet)];
+        if let Packet::Data(first) = packet {
+            let each = datagrams[0].len() - header_bytes(&packet);
+            for step in 1..=rng.below(6) as u8 {
+                let Some(next) = first.continued(step, each as u32) else { break };
+                let mut datagram = vec![0; DATA_HEADER_BYTES_MAX];
+                let Ok(bytes) = emit_data(&next, &mut datagram) else { break };
+                let left = (first.message.length - next.message.offset) as usize;
+                datagram.resize(bytes + left.min(each) + usize::from(rng.below(20) == 0), 0);
+                datagrams.push(datagram);
+            }
+        }
+        for datagram in &mut datagrams {
+            let bits = datagram.len().min(100) as u64 * 8;
+            match rng.below(8) {
+                0 => flip(datagram, rng.below(bits) as usize),
+                1 => flip(datagram, 32 + rng.below(2) as usize),
+                _ => {}
+            }
+            let alone = parse(datagram);
+            assert_eq!(follower.parse(datagram), alone, "seed {seed:#x}, round {round}");
+            followed += u32::from(alone.is_ok());
+            refused += u32::from(alone.is_err());
+        }
+    }
+    assert!(followed > 20_000 && refused > 1_000, "{followed} {refused}");
 }

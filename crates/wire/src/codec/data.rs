@@ -80,8 +80,6 @@ pub(super) fn parse(datagram: &[u8], first: &[u8; PREFIX_BYTES]) -> Result<(Data
         None
     };
     let tag = if flags & FLAG_TAG != 0 { Some(r.take()?) } else { None };
-    validate_unit(&unit).map_err(ParseError::Field)?;
-    validate_extent(&op, &message, payload.len(), header.len())?;
     let data = Data {
         dest_qpn: p.qpn,
         connection: p.connection,
@@ -93,7 +91,15 @@ pub(super) fn parse(datagram: &[u8], first: &[u8; PREFIX_BYTES]) -> Result<(Data
         tag,
         op,
     };
+    validate_received(&data, payload.len(), header.len())?;
     Ok((data, header.len()))
+}
+
+/// Whether the numbers of a packet that came with so many bytes of payload can be true.
+#[inline]
+pub(super) fn validate_received(data: &Data, payload: usize, header: usize) -> Result<(), ParseError> {
+    validate_unit(&data.unit).map_err(ParseError::Field)?;
+    validate_extent(&data.op, &data.message, payload, header)
 }
 
 const fn is_atomic(op: &Op) -> bool {

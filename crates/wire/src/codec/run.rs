@@ -69,7 +69,7 @@ const fn moves_address(op: &Op) -> bool {
 
 /// The fields that change, and the check of the header that they were read from.
 #[derive(Clone, Copy)]
-struct Moving {
+pub(super) struct Moving {
     number: u32,
     index: u8,
     offset: u32,
@@ -78,9 +78,20 @@ struct Moving {
     check: u32,
 }
 
-type Header = [u8; DATA_HEADER_BYTES];
+/// A header without extensions.
+pub(super) type Header = [u8; DATA_HEADER_BYTES];
 
 impl Moving {
+    /// The header that continues `header`, whose operation is `op` and whose packet carries `payload_bytes`.
+    #[inline(always)]
+    pub(super) fn next_header(header: &Header, payload_bytes: u32, op: &Op) -> Header {
+        let here = Moving::read(header);
+        let next = here.step(payload_bytes, moves_address(op));
+        let mut following = *header;
+        next.write(&mut following, here.check ^ here.difference(&next));
+        following
+    }
+
     #[inline(always)]
     fn read(h: &Header) -> Moving {
         Moving {
