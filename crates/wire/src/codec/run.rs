@@ -10,12 +10,16 @@ use super::error::EmitError;
 use crate::crc::contributions;
 use crate::packet::{Data, Message, Op, UnitTag};
 
-/// Places of the bytes that change: the packet number's four (the highest lies apart), the unit index, the
-/// offset's four, the address's eight.
-const PLACES: [usize; 17] = [25, 9, 10, 11, 26, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55];
+/// Places of the bytes that change from packet to packet: the lowest of the packet number, the unit index, the
+/// lower three of the offset and of the address.
+const OFTEN: [usize; 8] = [11, 26, 45, 46, 47, 53, 54, 55];
+/// Places of those that only a carry changes: the rest of the packet number (its highest byte lies apart), of
+/// the offset and of the address.
+const SELDOM: [usize; 9] = [25, 9, 10, 44, 48, 49, 50, 51, 52];
 
 /// What a byte at each of the places contributes to the check of a header without extensions.
-static CONTRIBUTIONS: [[u32; 256]; PLACES.len()] = contributions(DATA_HEADER_BYTES, PLACES);
+static OFTEN_CONTRIBUTE: [[u32; 256]; OFTEN.len()] = contributions(DATA_HEADER_BYTES, OFTEN);
+static SELDOM_CONTRIBUTE: [[u32; 256]; SELDOM.len()] = contributions(DATA_HEADER_BYTES, SELDOM);
 
 impl Data {
     /// The header of the packet `steps` after this one, if each of them carries `payload_bytes` of this
@@ -118,18 +122,16 @@ impl Moving {
 
     /// What the check of `other`'s header differs in, if all other fields are the same.
     #[inline(always)]
-    #[allow(clippy::indexing_slicing)] // a u8 is below 256
     fn difference(&self, other: &Moving) -> u32 {
-        let [n0, n1, n2, n3] = (self.number ^ other.number).to_be_bytes();
-        let [o0, o1, o2, o3] = (self.offset ^ other.offset).to_be_bytes();
-        let [a0, a1, a2, a3, a4, a5, a6, a7] = (self.address ^ other.address).to_be_bytes();
-        let index = self.index ^ other.index;
-        let changed = [n0, n1, n2, n3, index, o0, o1, o2, o3, a0, a1, a2, a3, a4, a5, a6, a7];
-        let mut difference = 0;
-        for (table, byte) in CONTRIBUTIONS.iter().zip(changed) {
-            difference ^= table[usize::from(byte)];
-        }
-        difference
+        let (number, offset) = (self.number ^ other.number, self.offset ^ other.offset);
+        let address = self.address ^ other.address;
+        let [n0, n1, n2, n3] = number.to_be_bytes();
+        let [o0, o1, o2, o3] = offset.to_be_bytes();
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = address.to_be_bytes();
+        let often = [n3, self.index ^ other.index, o1, o2, o3, a5, a6, a7];
+        let carried = u64::from(number >> 8) | u64::from(offset >> 24) | address >> 24 != 0;
+        let seldom = [n0, n1, n2, o0, a0, a1, a2, a3, a4];
+        sum(&OFTEN_CONTRIBUTE, often) ^ if carried { sum(&SELDOM_CONTRIBUTE, seldom) } else { 0 }
     }
 
     #[inline(always)]
@@ -140,4 +142,10 @@ impl Moving {
         [h[44], h[45], h[46], h[47]] = self.offset.to_be_bytes();
         [h[48], h[49], h[50], h[51], h[52], h[53], h[54], h[55]] = self.address.to_be_bytes();
     }
+}
+
+#[inline(always)]
+#[allow(clippy::indexing_slicing)] // a u8 is below 256
+fn sum<const N: usize>(contributions: &[[u32; 256]; N], bytes: [u8; N]) -> u32 {
+    contributions.iter().zip(bytes).fold(0, |sum, (table, byte)| sum ^ table[usize::from(byte)])
 }
