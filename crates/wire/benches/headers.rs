@@ -15,7 +15,7 @@ fn headers(c: &mut Criterion) {
     let first = Data {
         dest_qpn: Qpn(0x0012_3456),
         connection: ConnectionId(0x0123_4567_89ab_cdef),
-        psn: 0x00ff_fff0,
+        psn: 5_000,
         unit: UnitTag { transmit: TransmitId(77), path: PathId(5), index: 0, packets: PACKETS },
         message: Message { msn: 9, length: 1 << 20, offset: 616_000 },
         solicited: false,
