@@ -140,9 +140,10 @@ impl Requester {
         self.first_msn + self.answers_landed
     }
 
-    /// Whether the peer owes answers to READs or atomics.
-    pub fn awaits_answers(&self) -> bool {
-        self.reads_open > 0
+    /// Whether the peer owes answers to READs or atomics that it has carried out: requests before
+    /// `landed` have landed. Before that, what is ahead of them may rightly take any time.
+    pub fn awaits_answers(&self, landed: u64) -> bool {
+        self.reads_open > 0 && self.reads.front().is_some_and(|&number| self.first_msn + number < landed)
     }
 
     /// The ring has been rung for, or space has come free.

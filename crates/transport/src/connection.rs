@@ -18,8 +18,12 @@ const DATAGRAM_BYTES_MIN: u16 = 512;
 /// Waiting for something that the peer owes us although all we sent is acknowledged.
 #[derive(Clone, Copy, Debug)]
 struct Expecting {
-    since: Now,
+    /// When the peer was last heard, and how often it was asked since.
+    heard_at: Now,
     asked: u32,
+    /// When anything of an answer last came. A peer that lives but whose answers do not get through
+    /// is as good as silent.
+    progress_at: Now,
 }
 
 /// Both directions of one connection. See the crate's head for the order of calls.
@@ -203,11 +207,14 @@ impl Connection {
     }
 
     /// Whether the program waits for something that the peer still owes it (a READ response) although
-    /// every request may be acknowledged. While true, a silent peer is asked with HELLOs whether it is
-    /// still there, and the connection fails as if requests were unanswered.
+    /// its request has landed. While true, a silent peer is asked with HELLOs whether it is still there,
+    /// and the connection fails as if requests were unanswered; it fails likewise when nothing new of
+    /// the answers comes for that time, whatever else the peer says.
     pub fn expect_answer(&mut self, now: Now, expected: bool) {
         match (expected, self.expecting) {
-            (true, None) => self.expecting = Some(Expecting { since: now, asked: 0 }),
+            (true, None) => {
+                self.expecting = Some(Expecting { heard_at: now, asked: 0, progress_at: now });
+            }
             (false, Some(_)) => self.expecting = None,
             _ => {}
         }
@@ -224,6 +231,11 @@ impl Connection {
         self.heard(now);
         let receiver = &mut self.receivers[data.op.space() as usize];
         let arrival = receiver.arrival(now, data, ce);
+        if let (Arrival::New { .. }, Space::Response, Some(expecting)) =
+            (arrival, data.op.space(), &mut self.expecting)
+        {
+            expecting.progress_at = now;
+        }
         match self.config.planted {
             Some(planted) => receiver.plant(planted, data, arrival),
             None => arrival,
@@ -290,6 +302,7 @@ impl Connection {
             self.sender.next_timeout(&self.config),
             self.handshake_failure_at(),
             self.ask_at(),
+            self.answers_failure_at(),
             ack_due.then_some(Now(0)),
         ]
         .into_iter()
@@ -305,12 +318,10 @@ impl Connection {
         if self.handshake_failure_at().is_some_and(|at| now >= at) {
             return Err(Failure::NoHandshake);
         }
+        if self.answers_failure_at().is_some_and(|at| now >= at) {
+            return Err(Failure::NoAnswer);
+        }
         if self.ask_at().is_some_and(|at| now >= at) {
-            let enough =
-                self.expecting.filter(|expecting| expecting.asked > u32::from(self.config.retry_count));
-            if enough.zip(self.config.patience()).is_some_and(|(silence, most)| now >= silence.since + most) {
-                return Err(Failure::NoAnswer);
-            }
             if let Some(expecting) = &mut self.expecting {
                 expecting.asked += 1;
             }
@@ -340,7 +351,7 @@ impl Connection {
     fn heard(&mut self, now: Now) {
         self.handshake.peer_knows_us();
         if let Some(expecting) = &mut self.expecting {
-            *expecting = Expecting { since: now, asked: 0 };
+            (expecting.heard_at, expecting.asked) = (now, 0);
         }
     }
 
@@ -351,11 +362,17 @@ impl Connection {
         Some(since + self.config.patience()?)
     }
 
+    /// When the peer has owed us an answer for too long. Silence is a special case of no progress.
+    fn answers_failure_at(&self) -> Option<Now> {
+        let expecting = self.expecting.filter(|_| self.handshake.connected)?;
+        Some(expecting.progress_at + self.config.patience()?)
+    }
+
     fn ask_at(&self) -> Option<Now> {
         let expecting = self.expecting.filter(|_| self.handshake.connected)?;
         let often = self.config.ack_timeout > Duration::ZERO;
         let gap = if often { self.config.ack_timeout.max(self.config.rto_min) } else { self.config.rto_max };
-        Some(expecting.since + gap * (u64::from(expecting.asked) + 1))
+        Some(expecting.heard_at + gap * (u64::from(expecting.asked) + 1))
     }
 }
 

@@ -97,7 +97,8 @@ impl Qp {
             self.requester.ring_rung();
         }
         if let Some(conn) = &mut self.conn {
-            conn.set_retry(ack_timeout(new.timeout), new.retry_cnt);
+            let (ack_timeout, retry_count) = retry(&self.attributes);
+            conn.set_retry(ack_timeout, retry_count);
         }
         Ok(())
     }
@@ -122,7 +123,7 @@ impl Qp {
         };
         let first_msn = config.transport.first_msn;
         let rng = Rng::stream(config.seed, "spray", u64::from(self.qpn.0));
-        let conn = Connection::new(transport_config(config, new), identity, rng, cx.now)
+        let conn = Connection::new(transport_config(config), identity, rng, cx.now)
             .map_err(|_| ControlError::Invalid("the device's transport settings are out of range"))?;
         let conn = self.conn.insert(Box::new(conn));
         conn.start(cx.now);
@@ -160,14 +161,18 @@ impl Qp {
     }
 }
 
-/// Settings of the connection. The time-out comes with the transition to RTS; until then we only
-/// answer, and never give up.
-fn transport_config(config: &NicConfig, attributes: &QpAttributes) -> Config {
-    Config {
-        ack_timeout: ack_timeout(attributes.timeout),
-        retry_count: attributes.retry_cnt,
-        ..config.transport.clone()
+/// Local ACK timeout and retries. A queue pair learns its own on the way to RTS. Until then it only
+/// answers; nobody waits for it, so it is patient (half a minute without progress), but not for ever.
+fn retry(attributes: &QpAttributes) -> (Duration, u8) {
+    match attributes.state {
+        QpState::Rts | QpState::Sqd => (ack_timeout(attributes.timeout), attributes.retry_cnt),
+        _ => (ack_timeout(14), 127),
     }
+}
+
+fn transport_config(config: &NicConfig) -> Config {
+    let (ack_timeout, retry_count) = retry(&QpAttributes::default());
+    Config { ack_timeout, retry_count, ..config.transport.clone() }
 }
 
 #[cfg(test)]

@@ -299,7 +299,8 @@ impl Qp {
             self.requester_fill(cx);
             self.complete_requests(cx);
             if let Some(conn) = &mut self.conn {
-                conn.expect_answer(cx.now, self.requester.awaits_answers());
+                let landed = conn.peer_landed(Space::Request);
+                conn.expect_answer(cx.now, self.requester.awaits_answers(landed));
             }
         }
         self.speak(cx);

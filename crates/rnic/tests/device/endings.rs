@@ -161,6 +161,53 @@ fn a_reader_whose_answer_never_comes_is_told() {
     assert_eq!(codes(&net.poll(a, a.send_cq)), [(1, Cause::NoAnswer as u32)]);
 }
 
+/// The peer lives, asks and acknowledges, but the data of its answers never gets through: the reader is
+/// told within the documented time, and the peer stops trying, though it is only in RTR.
+#[test]
+fn a_reader_whose_answers_are_swallowed_is_told_although_the_peer_lives() {
+    let mut net = Net::pair(9);
+    let (a, b) = (net.qp(0), net.qp(1));
+    for (qp, peer) in [(a, b), (b, a)] {
+        net.go_init(qp, attributes());
+        net.go_rtr(qp, peer, attributes());
+    }
+    net.go_rts(a, attributes());
+    let (local, remote) = (net.region(0, 0, 65536, ALL), net.region(1, 0, 65536, ALL));
+    net.filter = Some(Box::new(|_, host, sent| match host == 1 && is_data(&sent.packet) {
+        true => Verdict::Drop,
+        false => Verdict::Pass,
+    }));
+    let from = net.now;
+    net.post(a, to_remote(entry(Opcode::Read, 1, &[sge(0, 50_000, local)]), 0, remote));
+    net.post(a, to_remote(entry(Opcode::Read, 2, &[sge(0, 50_000, local)]), 0, remote));
+    assert!(net.run_until(MINUTE, |net| net.state(a) == QpState::Err));
+    let formula = 8 * (4096u64 << 14);
+    let took = net.now.since(from).0;
+    assert!((formula..=4 * formula).contains(&took), "{took}");
+    let done = net.poll(a, a.send_cq);
+    assert_eq!(codes(&done), [(1, Cause::NoAnswer as u32), (2, Cause::Flushed as u32)]);
+    assert_eq!(done[0].status, WcStatus::RetryExcErr as u8);
+    net.run_for(MINUTE);
+    net.record = Some(vec![]);
+    net.run_for(MINUTE);
+    assert_eq!(net.record.take().unwrap().len(), 0, "it still tries");
+    assert_eq!(net.state(b), QpState::Rtr);
+}
+
+/// What is ahead of a READ may take any time: its answer is owed only once it is carried out.
+#[test]
+fn a_read_behind_a_send_without_receive_waits_as_long_as_that() {
+    let (mut net, a, b) = Net::connected(10, Options::default());
+    let (local, remote) = (net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL));
+    net.post(a, entry(Opcode::Send, 1, &[sge(0, 8, local)]));
+    net.post(a, to_remote(entry(Opcode::Read, 2, &[sge(0, 4096, local)]), 0, remote));
+    net.run_for(MINUTE);
+    assert_eq!(net.state(a), QpState::Rts);
+    net.post_recv(b, 5, &[sge(0, 8, remote)]);
+    net.run_for(SECOND);
+    assert_eq!(codes(&net.poll(a, a.send_cq)), [(1, 0), (2, 0)]);
+}
+
 #[test]
 fn timeout_zero_never_gives_up() {
     let mut net = Net::pair(7);

@@ -439,34 +439,6 @@ fn an_acknowledgement_of_something_never_sent_is_refused() {
     }
 }
 
-/// A request was acknowledged, its answer never comes: the peer has died in between.
-#[test]
-fn a_peer_that_owes_an_answer_and_dies_is_noticed() {
-    for alive in [true, false] {
-        let mut sim = Sim::new(1, &Config::default(), 1472, Link::new(1, vec![100_000; 128]));
-        sim.start_both();
-        sim.submit(0, Space::Request, 0);
-        sim.run_until_done(100 * MS).unwrap();
-        let from = sim.now;
-        if !alive {
-            sim.link.outage = Span(sim.now, u64::MAX);
-        }
-        sim.ends[0].conn.expect_answer(Now(sim.now), true);
-        sim.submit(0, Space::Response, 0);
-        if !alive {
-            sim.run_until(sim.now + 20_000 * MS).unwrap();
-            let (failure, at) = sim.ends[0].failed.expect("noticed");
-            assert_eq!(failure, Failure::NoAnswer);
-            let formula = 67 * MS * 8;
-            assert!((formula..=formula * 4).contains(&(at - from)));
-        } else {
-            sim.run_until(sim.now + 20_000 * MS).unwrap();
-            assert_eq!(sim.ends[0].failed, None);
-            assert!(sim.ends[0].counts.hellos > 100, "it keeps asking");
-        }
-    }
-}
-
 /// Every path once per cycle, in an order that differs from cycle to cycle.
 #[test]
 fn the_oblivious_selector_is_a_fresh_permutation_per_cycle() {

@@ -53,6 +53,8 @@ pub struct Link {
     pub black_span: Span,
     /// Nothing passes.
     pub outage: Span,
+    /// No data passes; ACKs and HELLOs do.
+    pub data_outage: Span,
     /// All delays are multiplied by `slow_by`.
     pub slow: Span,
     pub slow_by: u64,
@@ -98,6 +100,7 @@ impl Link {
             black: Vec::new(),
             black_span: Span::ALWAYS,
             outage: Span(0, 0),
+            data_outage: Span(0, 0),
             slow: Span(0, 0),
             slow_by: 1,
             mtu_bytes: u16::MAX,
@@ -114,7 +117,8 @@ impl Link {
     pub fn pass(&mut self, now: u64, side: usize, path: u16, kind: Kind, bytes: u64) -> Fate {
         let mut fate = Fate::default();
         let black = self.black_span.holds(now) && self.black.contains(&path);
-        if black || self.outage.holds(now) || bytes > u64::from(self.mtu_bytes) {
+        let muted = kind == Kind::Data && self.data_outage.holds(now);
+        if black || muted || self.outage.holds(now) || bytes > u64::from(self.mtu_bytes) {
             return fate;
         }
         let loss_ppm = match kind {

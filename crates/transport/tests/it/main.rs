@@ -3,6 +3,7 @@
 //! `SRDMA_SEED=n` replays one seed of the random test, `SRDMA_SEEDS=n` runs that many.
 #![allow(clippy::unwrap_used)]
 
+mod answers;
 mod behaviour;
 mod capacity;
 mod counts;

@@ -152,6 +152,12 @@ impl Sim {
         msn
     }
 
+    /// `side` waits for an answer from now on.
+    pub fn expect_answer(&mut self, side: usize) {
+        self.ends[side].conn.expect_answer(Now(self.now), true);
+        self.wake(side, self.now);
+    }
+
     /// Every message has landed and both senders know it.
     pub fn is_done(&self) -> bool {
         let flat = |end: &End| {
