@@ -21,8 +21,6 @@ const UNITS_PER_WINDOW: u64 = 32;
 const PROBES_MAX: u8 = 2;
 /// Time after which a refused unit is offered again.
 const REFUSED_WAIT: Duration = Duration::from_micros(100);
-/// Packets that the window holds at least.
-const WINDOW_MIN_PACKETS: u64 = 4;
 
 /// See the module.
 pub(crate) struct Sender {
@@ -102,8 +100,8 @@ impl Sender {
         self.peer_window_packets = window_packets;
         self.peer_free_bytes = free_bytes;
         let full = u64::from(payload_bytes + header_bytes + config.packet_overhead_bytes);
-        let (min, max) = (WINDOW_MIN_PACKETS * full, config.window_max_bytes);
-        self.congestion = DelayWindow::new(config.window_initial_bytes, min, max, config.target_delay);
+        let (initial, max) = (config.window_initial_bytes, config.window_max_bytes);
+        self.congestion = DelayWindow::new(initial, full, max, config.target_delay);
         for space in &mut self.spaces {
             space.set_payload(payload_bytes);
         }

@@ -1,6 +1,7 @@
 //! The policy seam: how much may be in flight. One window per connection, shared by all paths.
 
 pub mod delay_window;
+mod round;
 
 use srdma_seams::{Duration, Now};
 
