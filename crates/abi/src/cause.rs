@@ -82,6 +82,8 @@ pub enum Cause {
     Version = 44,
     /// `rnr_retry` attempts met no posted receive.
     RnrExceeded = 45,
+    /// Packets of the connection's size no longer reach the peer, while smaller ones do.
+    PathMtu = 46,
     /// The completion queue was full.
     CqOverrun = 60,
     /// Our own code failed; a bug worth reporting.
@@ -158,6 +160,8 @@ rows! {
         "Install the same release on both sides.";
     RnrExceeded => RnrRetryExcErr, "The peer had no receive posted for rnr_retry attempts.",
         "Post receives earlier, or set rnr_retry to 7 (no limit).";
+    PathMtu => RetryExcErr, "Full-size packets no longer reach the peer while small ones do: the path's MTU became too small.",
+        "Compare the MTUs along the path (`ip link`); `srdma check HOST` measures what gets through.";
     CqOverrun => GeneralErr, "A completion queue was full when a completion was due.",
         "Create it larger, or poll it more often.";
     Internal => FatalErr, "The software RNIC itself failed.",

@@ -16,7 +16,10 @@ static LINES: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the network or the peer is to blame, so that addresses help.
 fn is_worth_telling(cause: Cause) -> bool {
-    matches!(cause, Cause::NoAnswer | Cause::NoHandshake | Cause::Unreachable | Cause::Version)
+    matches!(
+        cause,
+        Cause::NoAnswer | Cause::NoHandshake | Cause::Unreachable | Cause::Version | Cause::PathMtu
+    )
 }
 
 /// The line, if this cause deserves one. `faults`: a plan of faults is at work here, so nothing can be taken for real.
@@ -59,8 +62,29 @@ pub(crate) fn lost(
     code: u16,
     faults: bool,
 ) {
+    if let Some(line) = line(qpn, local, peer, peer_qpn, code, faults) {
+        print(&line);
+    }
+}
+
+/// Says that only packets of `mtu_bytes` UDP payload still reach the peer: the connection goes on, slower.
+pub(crate) fn narrowed(qpn: Qpn, local: IpAddr, peer: SocketAddr, mtu_bytes: u16) {
+    print(&narrowed_line(qpn, local, peer, mtu_bytes));
+}
+
+fn narrowed_line(qpn: Qpn, local: IpAddr, peer: SocketAddr, mtu_bytes: u16) -> String {
+    let mtu = u32::from(mtu_bytes) + if peer.is_ipv4() { 28 } else { 48 };
+    format!(
+        "srdma: QP {:#08x} ({local}): larger packets no longer reach {}: the path passes an MTU of {mtu}, which is \
+         less than when it connected. It goes on with smaller packets if it can. Try: srdma check {}",
+        qpn.0,
+        peer.ip(),
+        peer.ip(),
+    )
+}
+
+fn print(line: &str) {
     use std::io::Write;
-    let Some(line) = line(qpn, local, peer, peer_qpn, code, faults) else { return };
     match LINES.fetch_add(1, Ordering::Relaxed) {
         // A closed stderr is not worth a panic.
         before if before < LINES_MAX => drop(writeln!(std::io::stderr(), "{line}")),
@@ -116,6 +140,14 @@ mod tests {
         assert!(told.contains("Faults are being injected here"), "{told}");
         let told = line(Qpn(2), local, peer, 3, Cause::LocalKey as u16 | INJECTED, true).unwrap();
         assert!(told.contains("fails on purpose") && told.contains("LocalKey"), "{told}");
+    }
+
+    #[test]
+    fn a_narrowed_path_is_named_with_the_mtu_that_is_left() {
+        for (peer, mtu) in [("10.0.0.2:4791", "1500"), ("[fd00::2]:4791", "1520")] {
+            let told = narrowed_line(Qpn(9), IpAddr::from([10, 0, 0, 1]), peer.parse().unwrap(), 1472);
+            assert!(told.contains(&format!("MTU of {mtu}")) && told.contains("srdma check"), "{told}");
+        }
     }
 
     #[test]

@@ -119,6 +119,8 @@ pub struct QpCounters {
     pub window_max_bytes: u64,
     /// UDP payload found to pass; 0 before the handshake.
     pub mtu_bytes: u16,
+    /// Times that the path was found to pass only smaller packets than before.
+    pub narrowed: u64,
     /// Paths suspected dead, and restored.
     pub paths_suspected: u64,
     /// See `paths_suspected`.
@@ -221,6 +223,10 @@ impl QpCounters {
             Event::NakSent { .. } => self.naks_sent += 1,
             Event::NakReceived { .. } => self.naks_received += 1,
             Event::Connected { mtu_bytes, .. } => self.mtu_bytes = mtu_bytes,
+            Event::PathNarrowed { mtu_bytes, .. } => {
+                self.mtu_bytes = mtu_bytes;
+                self.narrowed += 1;
+            }
             Event::QpFailed { cause, .. } => self.failure = cause,
             _ => {}
         }
@@ -269,6 +275,8 @@ pub struct Counters {
     pub injected_failures: u64,
     /// Those of them that nobody was told of yet, with the code of their cause.
     pub unannounced: Vec<(Qpn, u16)>,
+    /// Queue pairs whose path became narrower, nobody told yet, with the UDP payload that still passes.
+    pub narrowed: Vec<(Qpn, u16)>,
     /// Packets that belong to no queue pair, by cause.
     pub dropped: [u64; DROP_CAUSES],
 }
@@ -344,6 +352,7 @@ fn subject(event: &Event) -> Option<Qpn> {
         | Event::NakReceived { qpn, .. }
         | Event::HelloSent { qpn }
         | Event::Connected { qpn, .. }
+        | Event::PathNarrowed { qpn, .. }
         | Event::QpFailed { qpn, .. } => Some(qpn),
         Event::Dropped { qpn, .. } => qpn,
         _ => None,
@@ -356,6 +365,9 @@ impl Observer for Counters {
             self.failures += 1;
             self.injected_failures += u64::from(cause & INJECTED != 0);
             self.unannounced.push((qpn, cause));
+        }
+        if let Event::PathNarrowed { qpn, mtu_bytes } = event {
+            self.narrowed.push((qpn, mtu_bytes));
         }
         match subject(&event).and_then(|qpn| self.live.get_mut(&qpn.0)) {
             Some(counters) => counters.count(event),

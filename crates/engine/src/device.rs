@@ -32,10 +32,11 @@ const RECEIVE_BUFFERS: usize = 32;
 const POLL_WAIT_NS: i64 = 100_000;
 /// Doorbells: one per queue-pair number of a slot.
 const DOORBELLS: u32 = 1 << 16;
-/// Largest UDP payload of an IPv4 packet whose interface has this MTU: IP and UDP headers off.
+/// Largest UDP payload of a packet whose interface has this MTU: IP and UDP headers off. Smaller ones than a
+/// connection can work with are refused by the kernel when it tries.
 fn datagram_bytes_max(address: IpAddr, mtu_bytes: u32) -> u16 {
     let headers = if address.is_ipv4() { 28 } else { 48 };
-    mtu_bytes.saturating_sub(headers).clamp(1_000, 65_000) as u16
+    mtu_bytes.saturating_sub(headers).clamp(512, 65_000) as u16
 }
 
 /// The interface that has `address`.

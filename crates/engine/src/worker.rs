@@ -224,11 +224,15 @@ impl Worker {
             let faults = self.world.endpoint.as_ref().is_some_and(|endpoint| endpoint.faults().is_some());
             announce::lost(qpn, local, qp.peer, qp.peer_qpn, code, faults);
         }
+        for (qpn, mtu_bytes) in std::mem::take(&mut self.counters.narrowed) {
+            let Some(peer) = self.counters.live(qpn).and_then(|qp| qp.peer) else { continue };
+            announce::narrowed(qpn, local, peer, mtu_bytes);
+        }
     }
 
     /// When the next turn is due although nothing happens.
     pub(crate) fn deadline(&mut self, now: Now) -> Option<Now> {
-        if !self.counters.unannounced.is_empty() {
+        if !self.counters.unannounced.is_empty() || !self.counters.narrowed.is_empty() {
             self.announce();
         }
         if self.frozen_until.is_some() {

@@ -140,7 +140,7 @@ impl Qp {
             Err(code) => {
                 let msn = self.responder.tracker.head();
                 if let Some(conn) = &mut self.conn {
-                    conn.unreceive(Space::Request, message.seq);
+                    conn.unreceive(Space::Request, message.seq, None);
                 }
                 self.refuse_now(cx, msn, code, None);
                 false

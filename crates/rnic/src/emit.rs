@@ -4,7 +4,7 @@ use srdma_abi::QpState;
 use srdma_memory::Rights;
 use srdma_seams::{Duration, Observer};
 use srdma_transport::{Fragment, Stretch, Unit};
-use srdma_wire::{Data, Message, NakCode, Op, Space, UnitTag};
+use srdma_wire::{Data, Message, NakCode, Op, Part, Space, UnitTag};
 
 use crate::answers::Answer;
 use crate::authz::{self, Target};
@@ -67,8 +67,14 @@ impl Qp {
                 self.on_fault(cx, &unit, packet)
             }
             // As if lost on the way: time-outs decide, and the cause is known when they do.
-            Err(SendRefusal::Unreachable | SendRefusal::TooBig) => {
+            Err(SendRefusal::Unreachable) => {
                 self.unreachable = true;
+                Outcome::Sent
+            }
+            Err(SendRefusal::TooBig) => {
+                if let Some(conn) = &mut self.conn {
+                    conn.too_big(cx.now);
+                }
                 Outcome::Sent
             }
         }
@@ -82,46 +88,70 @@ impl Qp {
 
     /// Describes the unit message by message, not packet by packet: keys are asked once for each.
     fn build<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, unit: &Unit) -> Result<(), Unfit> {
-        let scratch = &mut cx.shared.scratch;
-        scratch.runs.clear();
-        scratch.segments.clear();
+        cx.shared.scratch.runs.clear();
+        cx.shared.scratch.segments.clear();
         let mut index = 0;
         while index < unit.packets {
             let stretch = self.stretch(unit, index).ok_or(Unfit::Gone)?;
-            let fragment = &stretch.first;
-            if unit.space == Space::Response && self.responder.answers.is_refused(fragment.msn) {
+            let first = stretch.first;
+            if unit.space == Space::Response && self.responder.answers.is_refused(first.msn) {
                 break;
             }
-            let begun = cx.shared.scratch.segments.len();
-            let (op, solicited) = match unit.space {
-                Space::Request => self.build_request(cx, &stretch)?,
-                Space::Response => self.build_answer(cx, &stretch)?,
-            };
-            let header = Data {
-                dest_qpn: srdma_seams::Qpn(self.attributes.dest_qpn),
-                connection: self.remote_connection(),
-                psn: fragment.seq as u32,
-                unit: UnitTag { transmit: unit.transmit, path: unit.path, index, packets: unit.packets },
-                message: Message {
-                    msn: fragment.msn as u32,
-                    length: fragment.message_length,
-                    offset: fragment.offset,
-                },
-                solicited,
-                payload_crc: None,
-                tag: None,
-                op,
-            };
-            let scratch = &mut cx.shared.scratch;
-            scratch.runs.push(Outgoing {
-                header,
-                packets: stretch.packets,
-                payload_each: fragment.length,
-                payload_bytes: stretch.bytes,
-                segment_count: (scratch.segments.len() - begun) as u16,
-            });
+            let (count, each) = self.conn.as_ref().map_or((1, 0), |conn| conn.parts(unit.space, &first));
+            if count == 1 {
+                self.build_run(cx, unit, index, &stretch, None)?;
+            }
+            for part in (0..count).filter(|_| count > 1) {
+                let from = u32::from(part) * each;
+                let length = first.length.saturating_sub(from).min(each);
+                let piece = Fragment { offset: first.offset + from, length, ..first };
+                let piece = Stretch { first: piece, packets: 1, bytes: length };
+                self.build_run(cx, unit, index, &piece, Some(Part { index: part, count }))?;
+            }
             index += stretch.packets;
         }
+        Ok(())
+    }
+
+    /// Adds packets of `unit` from number `index` on, or a part of one.
+    fn build_run<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        unit: &Unit,
+        index: u8,
+        stretch: &Stretch,
+        part: Option<Part>,
+    ) -> Result<(), Unfit> {
+        let fragment = &stretch.first;
+        let begun = cx.shared.scratch.segments.len();
+        let (op, solicited) = match unit.space {
+            Space::Request => self.build_request(cx, stretch)?,
+            Space::Response => self.build_answer(cx, stretch)?,
+        };
+        let header = Data {
+            dest_qpn: srdma_seams::Qpn(self.attributes.dest_qpn),
+            connection: self.remote_connection(),
+            psn: fragment.seq as u32,
+            unit: UnitTag { transmit: unit.transmit, path: unit.path, index, packets: unit.packets },
+            message: Message {
+                msn: fragment.msn as u32,
+                length: fragment.message_length,
+                offset: fragment.offset,
+            },
+            part,
+            solicited,
+            payload_crc: None,
+            tag: None,
+            op,
+        };
+        let scratch = &mut cx.shared.scratch;
+        scratch.runs.push(Outgoing {
+            header,
+            packets: stretch.packets,
+            payload_each: fragment.length,
+            payload_bytes: stretch.bytes,
+            segment_count: (scratch.segments.len() - begun) as u16,
+        });
         Ok(())
     }
 
@@ -190,7 +220,8 @@ impl Qp {
         unit: &Unit,
         packet: usize,
     ) -> Outcome {
-        let seq = unit.first + packet as u64;
+        // Where there are more datagrams than packets, they are the parts of one packet.
+        let seq = unit.first + (packet as u64).min(u64::from(unit.packets) - 1);
         let Some(fragment) = self.fragment(unit.space, seq) else { return Outcome::Idle };
         match unit.space {
             Space::Request => self.on_unfit(cx, Unfit::Request(fragment.token, srdma_abi::Cause::LocalFault)),

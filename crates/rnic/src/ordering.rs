@@ -136,7 +136,8 @@ pub(crate) struct Tracker {
     landed: u64,
     head: u64,
     open: VecDeque<Message>,
-    pieces: BTreeMap<u64, Piece>,
+    /// By packet number and offset: a packet may come in parts.
+    pieces: BTreeMap<(u64, u32), Piece>,
     first_error: Option<u64>,
 }
 
@@ -215,16 +216,16 @@ impl Tracker {
 
     /// Keeps a packet for later.
     pub fn hold(&mut self, seq: u64, piece: Piece) {
-        self.pieces.insert(seq, piece);
+        self.pieces.insert((seq, piece.offset), piece);
     }
 
     /// The held packet that is the very next in order, if there is one.
     pub fn release(&mut self) -> Option<(u64, Piece)> {
-        let (&seq, &piece) = self.pieces.first_key_value()?;
+        let (&(seq, offset), &piece) = self.pieces.first_key_value()?;
         if self.first_error == Some(self.head) || !self.is_next(piece.msn, piece.offset) {
             return None;
         }
-        self.pieces.remove(&seq);
+        self.pieces.remove(&(seq, offset));
         Some((seq, piece))
     }
 

@@ -413,7 +413,7 @@ impl Qp {
             && u64::from(wqe.answered) + u64::from(payload.length) <= u64::from(wqe.length);
         if !fits || wqe.done || (value.is_some() && wqe.answer_seen) {
             if let Some(conn) = &mut self.conn {
-                conn.unreceive(Space::Response, seq);
+                conn.unreceive(Space::Response, seq, data.part);
             }
             cx.dropped(self.qpn, DropCause::Inconsistent);
             return false;

@@ -125,7 +125,7 @@ impl Qp {
         };
         cx.shared.placement.truncate(begun);
         if let Some(conn) = &mut self.conn {
-            conn.unreceive(Space::Request, seq);
+            conn.unreceive(Space::Request, seq, data.part);
         }
         match reject {
             Reject::Drop(cause) => cx.dropped(self.qpn, cause),
@@ -383,7 +383,7 @@ impl Qp {
                 };
                 self.responder.tracker.refuse(piece.msn, code, local);
                 if let Some(conn) = &mut self.conn {
-                    conn.unreceive(Space::Request, seq);
+                    conn.unreceive(Space::Request, seq, None);
                 }
             }
         }

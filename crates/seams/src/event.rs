@@ -103,6 +103,8 @@ pub enum Event {
     HelloSent { qpn: Qpn },
     /// The handshake is complete in the sending direction.
     Connected { qpn: Qpn, mtu_bytes: u16 },
+    /// Packets above `mtu_bytes` of UDP payload no longer reach the peer while smaller ones do.
+    PathNarrowed { qpn: Qpn, mtu_bytes: u16 },
     /// The queue pair entered the error state; `cause` is a code of the error table.
     QpFailed { qpn: Qpn, cause: u16 },
 }
@@ -131,6 +133,7 @@ impl Event {
             Event::HelloSent { .. } => 18,
             Event::Connected { .. } => 19,
             Event::QpFailed { .. } => 20,
+            Event::PathNarrowed { .. } => 21,
         }
     }
 }

@@ -3,7 +3,9 @@
 use core::net::SocketAddr;
 
 use srdma_seams::{ids, ConnectionId, Duration, Event, Now, Observer, PathId, Rng, TransmitId};
-use srdma_wire::{Ack, AckBlock, AckUnit, Data, Hello, Space, ACK_BLOCKS_MAX, ACK_UNITS_MAX};
+use srdma_wire::{
+    Ack, AckBlock, AckUnit, Data, Hello, Part, Space, ACK_BLOCKS_MAX, ACK_UNITS_MAX, FEATURE_PARTS,
+};
 
 use crate::config::{Config, ConfigError, Identity, Planted};
 use crate::handshake::Handshake;
@@ -14,6 +16,10 @@ use crate::{Arrival, BogusAck, Failure, Fragment, HelloOutcome, Stretch, Unit};
 
 /// Smallest UDP payload that a connection can work with.
 const DATAGRAM_BYTES_MIN: u16 = 512;
+
+/// Longest ACK, and unit reports with which it fits the smallest UDP payload.
+const ACK_BYTES_MAX: u16 = 936;
+const NARROW_ACK_UNITS: usize = 20;
 
 /// Waiting for something that the peer owes us although all we sent is acknowledged.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +111,7 @@ impl Connection {
     fn connected(&mut self, now: Now, obs: &mut impl Observer) {
         let mtu_bytes = self.handshake.datagram_bytes();
         let header_bytes = srdma_wire::data_header_bytes(self.handshake.features) as u16;
-        let payload_bytes = u32::from(mtu_bytes - header_bytes) & !7;
+        let payload_bytes = self.payload_of(mtu_bytes).unwrap_or(8);
         let (window, free) = (self.handshake.peer_window_packets, self.handshake.peer_free_bytes);
         self.sender.connect(&self.config, payload_bytes, u32::from(header_bytes), window, free);
         self.waiting_since = None;
@@ -130,6 +136,42 @@ impl Connection {
     /// Feature bits that both sides offer.
     pub fn features(&self) -> u32 {
         self.handshake.features
+    }
+
+    /// The kernel refused a packet for its size: find out what size gets through, if the peer helps.
+    pub fn too_big(&mut self, now: Now) {
+        self.search_size(now, true);
+    }
+
+    fn search_size(&mut self, now: Now, urgent: bool) {
+        if self.handshake.connected && self.handshake.features & FEATURE_PARTS != 0 {
+            let gap = self.sender.rtt.max() * 2;
+            self.handshake.search.start(now, self.handshake.datagram_bytes(), gap, urgent);
+        }
+    }
+
+    /// A search for the packet size may be due, or done.
+    fn watch_size(&mut self, now: Now, obs: &mut impl Observer) -> Result<(), Failure> {
+        if let Some(mtu_bytes) = self.handshake.search.on_timeout(now) {
+            let payload_bytes = self.payload_of(mtu_bytes).filter(|_| mtu_bytes >= DATAGRAM_BYTES_MIN);
+            let shrunk =
+                payload_bytes.is_some_and(|payload_bytes| self.sender.shrink(payload_bytes, &self.config));
+            obs.event(now, Event::PathNarrowed { qpn: self.identity.local_qpn, mtu_bytes });
+            if !shrunk {
+                return Err(Failure::PathMtu);
+            }
+            self.handshake.shrink(mtu_bytes);
+        }
+        if self.sender.suspects_size() {
+            self.search_size(now, false);
+        }
+        Ok(())
+    }
+
+    /// Payload bytes of a packet with `datagram_bytes`: a multiple of 8.
+    fn payload_of(&self, datagram_bytes: u16) -> Option<u32> {
+        let header_bytes = srdma_wire::data_header_bytes(self.handshake.features) as u16;
+        Some(u32::from(datagram_bytes.checked_sub(header_bytes)?) & !7)
     }
 
     // --- sending -----------------------------------------------------------------------------
@@ -159,6 +201,12 @@ impl Connection {
         self.sender.spaces[space as usize].stretch(seq, packets)
     }
 
+    /// How a packet with `fragment` travels: in how many datagrams, and payload bytes of each but the last.
+    /// One, unless it was cut when the path still passed larger ones; see [`srdma_wire::Part`].
+    pub fn parts(&self, space: Space, fragment: &Fragment) -> (u8, u32) {
+        self.sender.spaces[space as usize].parts(fragment.length)
+    }
+
     /// The unit could not be sent (socket full): take it back; it is offered again later.
     pub fn unit_refused(&mut self, now: Now, unit: &Unit, obs: &mut impl Observer) {
         self.sender.unit_refused(now, unit, &self.config, obs);
@@ -168,6 +216,11 @@ impl Connection {
     pub fn on_ack(&mut self, now: Now, ack: &Ack, obs: &mut impl Observer) -> Result<(), BogusAck> {
         self.sender.on_ack(now, ack, &self.config, obs)?;
         self.heard(now);
+        if self.sender.take_full_came() {
+            self.handshake.search.full_came(now);
+        } else if self.sender.suspects_size() {
+            self.search_size(now, false);
+        }
         Ok(())
     }
 
@@ -247,10 +300,10 @@ impl Connection {
         self.receivers[space as usize].base()
     }
 
-    /// The responder could not use packet `seq` after all: forget that it came. Only before the next
-    /// [`Connection::poll_ack`]; afterwards the peer may rely on it.
-    pub fn unreceive(&mut self, space: Space, seq: u64) {
-        self.receivers[space as usize].unreceive(seq);
+    /// The responder could not use packet `seq`, or `part` of it, after all: forget that it came. Only before
+    /// the next [`Connection::poll_ack`]; afterwards the peer may rely on it.
+    pub fn unreceive(&mut self, space: Space, seq: u64, part: Option<Part>) {
+        self.receivers[space as usize].unreceive(seq, part);
     }
 
     /// The responder says: every message of `space` before `msn` (64-bit) has landed.
@@ -286,7 +339,9 @@ impl Connection {
             units: [AckUnit { transmit: TransmitId(0), path: PathId(0), packets: 0, ce: 0, delay_us: 0 };
                 ACK_UNITS_MAX],
         };
-        self.receivers[space as usize].fill(now, &mut ack);
+        let narrow = self.handshake.datagram_bytes() < ACK_BYTES_MAX;
+        let units_max = if narrow { NARROW_ACK_UNITS } else { ACK_UNITS_MAX };
+        self.receivers[space as usize].fill(now, units_max, &mut ack);
         let (qpn, blocks, units) = (self.identity.local_qpn, ack.block_count, ack.unit_count);
         obs.event(now, Event::AckSent { qpn, blocks, units });
         Some(ack)
@@ -327,7 +382,8 @@ impl Connection {
             }
             self.handshake.ask();
         }
-        self.sender.on_timeout(now, &self.config, obs)
+        self.sender.on_timeout(now, &self.config, obs)?;
+        self.watch_size(now, obs)
     }
 
     /// Bytes of the tables that grow with what is in flight.
@@ -385,7 +441,7 @@ impl Receiver {
                 Arrival::New { seq, msn: ids::extend(self.newest_msn(), data.message.msn) }
             }
             (Planted::RefuseHead, Arrival::New { seq, .. }) if seq == self.base() && self.ahead() > 256 => {
-                self.unreceive(seq);
+                self.unreceive(seq, None);
                 Arrival::Duplicate
             }
             (Planted::NarrowMsn, Arrival::New { seq, .. }) => {

@@ -14,17 +14,19 @@ use srdma_seams::{ConnectionId, Duration, Now};
 use srdma_wire::{Hello, VERSION};
 
 use crate::config::{Config, Identity};
+use crate::path_mtu::Search;
 use crate::HelloOutcome;
 
 /// UDP payloads tried when the interface's own size does not get through: Ethernet's 1500 with IPv4,
-/// and IPv6's minimum less headers and a tunnel.
-const SIZES: [u16; 2] = [1472, 1252];
+/// IPv6's minimum less headers and a tunnel, and the least that is worth connecting with.
+pub(crate) const SIZES: [u16; 3] = [1472, 1252, 512];
 /// Time to the first repetition; doubles up to [`REPEAT_MAX`].
 const REPEAT_MIN: Duration = Duration::from_millis(10);
 /// See [`REPEAT_MIN`].
 const REPEAT_MAX: Duration = Duration::from_millis(100);
-/// Tries of larger sizes, once the peer is known to be there, before a smaller one is settled for.
-const SETTLE_TRIES: u8 = 2;
+/// Tries of larger sizes, once the peer is known to be there, before a smaller one is settled for: full,
+/// then each usual size.
+const SETTLE_TRIES: u8 = 3;
 
 /// See the module.
 #[derive(Debug)]
@@ -52,6 +54,9 @@ pub(crate) struct Handshake {
     probe_due: Option<u16>,
     /// An answer of at most this size is due at once.
     answer_due: Option<u16>,
+    /// The peer measures, and a probe of this size came.
+    measured: Option<u16>,
+    pub(crate) search: Search,
     last_sent: Option<Now>,
     /// Most data that the peer takes.
     pub(crate) peer_window_packets: u32,
@@ -94,6 +99,8 @@ impl Handshake {
             settle_until: None,
             probe_due: None,
             answer_due: None,
+            measured: None,
+            search: Search::default(),
             last_sent: None,
             peer_window_packets: 0,
             peer_free_bytes: 0,
@@ -116,11 +123,11 @@ impl Handshake {
         if !self.started {
             return None;
         }
-        if self.probe_due.is_some() || self.answer_due.is_some() {
+        if self.probe_due.is_some() || self.answer_due.is_some() || self.measured.is_some() {
             return Some(Now(0));
         }
         if self.connected {
-            return None;
+            return self.search.next_timeout();
         }
         let repeat = waiting.then_some(self.repeat_at);
         match (repeat, self.settle_until) {
@@ -146,6 +153,14 @@ impl Handshake {
             return None;
         }
         let full = self.identity.datagram_bytes_max;
+        if let Some(proven_bytes) = self.measured.take() {
+            let hello = self.hello(0, false, free_bytes, config);
+            return Some(Hello { measuring: true, reply_wanted: false, proven_bytes, ..hello });
+        }
+        if let Some(size) = self.search.poll() {
+            let hello = self.hello(size, false, free_bytes, config);
+            return Some(Hello { measuring: true, reply_wanted: true, ..hello });
+        }
         let size = match self.answer_due.take().or_else(|| self.probe_due.take()) {
             Some(size) => size.min(full),
             None if !self.connected && waiting && now >= self.repeat_at => self.repeat(now, config),
@@ -183,6 +198,7 @@ impl Handshake {
             connection: self.identity.connection,
             echo: self.remote,
             reply_wanted: !self.connected || asking,
+            measuring: false,
             claimed_address: self.identity.address,
             observed_address,
             observed_port,
@@ -214,6 +230,14 @@ impl Handshake {
             self.heard_bytes = 0;
             self.proven_bytes = 0;
             self.peer_knows_us = false;
+        }
+        if hello.measuring && knows_us && self.confirmed {
+            match hello.reply_wanted {
+                true => self.measured = self.measured.max(Some(hello.probe_bytes)),
+                false => self.search.answered(now, hello.proven_bytes),
+            }
+            self.peer_free_bytes = hello.free_bytes;
+            return Learned { answered: true, ..Learned::nothing(HelloOutcome::Known) };
         }
         self.remote = hello.connection;
         self.confirmed |= knows_us;
@@ -262,10 +286,10 @@ impl Handshake {
             // The full size may have been tried only while the peer was not there yet.
             let waiting = self.settle_until.is_some_and(|until| now < until);
             if !waiting && self.settle_tries < SETTLE_TRIES {
-                let second = self.settle_tries > 0 && self.proven_bytes < SIZES[0];
+                let usual = self.settle_tries.checked_sub(1).map(|tries| SIZES[usize::from(tries)].min(full));
                 self.settle_tries += 1;
                 self.settle_until = Some(now + REPEAT_MIN);
-                self.probe_due = Some(if second { SIZES[0] } else { full });
+                self.probe_due = Some(usual.filter(|&size| size > self.proven_bytes).unwrap_or(full));
             }
             return false;
         }
@@ -277,6 +301,11 @@ impl Handshake {
     /// Bytes of a UDP payload that reach the peer.
     pub(crate) fn datagram_bytes(&self) -> u16 {
         self.proven_bytes
+    }
+
+    /// No more than `bytes` reach the peer any longer.
+    pub(crate) fn shrink(&mut self, bytes: u16) {
+        self.proven_bytes = self.proven_bytes.min(bytes);
     }
 }
 

@@ -39,6 +39,7 @@ pub mod congestion;
 mod connection;
 mod handshake;
 mod loss;
+mod path_mtu;
 pub mod paths;
 mod receiver;
 mod report;
@@ -137,6 +138,8 @@ pub enum Failure {
     NoAnswer,
     /// The same, before the handshake was complete.
     NoHandshake,
+    /// Full packets no longer reach the peer, and what is in flight cannot be cut to the size that does.
+    PathMtu,
 }
 
 /// An acknowledgement that cannot be true.

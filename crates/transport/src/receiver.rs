@@ -1,9 +1,10 @@
 //! One numbering of the receiving side: which packets came, and how to say so.
 
+use alloc::collections::btree_map::{BTreeMap, Entry};
 use alloc::collections::VecDeque;
 
 use srdma_seams::{ids, Now};
-use srdma_wire::{Ack, AckBlock, AckUnit, Data, ACK_BLOCKS_MAX, ACK_UNITS_MAX};
+use srdma_wire::{Ack, AckBlock, AckUnit, Data, Part, ACK_BLOCKS_MAX, ACK_UNITS_MAX};
 
 use crate::bitmap::SeqBits;
 use crate::Arrival;
@@ -17,6 +18,22 @@ const ROTATING_BLOCKS: usize = 8;
 /// A message number further than this from the newest is not believed to be the newest.
 const MSN_STEP_MAX: u64 = 1 << 20;
 
+/// Packets of which some parts, but not all, may be here at once.
+const PARTIAL_MAX: usize = 8192;
+
+/// The parts of a packet that have come.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    count: u8,
+    mask: u64,
+}
+
+impl Parts {
+    fn is_whole(&self) -> bool {
+        self.mask.count_ones() >= u32::from(self.count)
+    }
+}
+
 /// A unit, or part of one, that arrived since the last ACK.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
@@ -29,6 +46,14 @@ struct Pending {
     arrived: Now,
 }
 
+/// What became of a packet or part.
+enum Taken {
+    New,
+    Known,
+    /// As if it never came.
+    Unfit,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -37,6 +62,8 @@ pub(crate) struct Receiver {
     base: u64,
     /// One past the highest packet received.
     end: u64,
+    /// Packets that come in parts, until an ACK vouches for them.
+    partial: BTreeMap<u64, Parts>,
     window_packets: u32,
     landed: u64,
     newest_msn: u64,
@@ -53,6 +80,7 @@ impl Receiver {
             received: SeqBits::new(),
             base: first_psn,
             end: first_psn,
+            partial: BTreeMap::new(),
             window_packets,
             landed: first_msn,
             newest_msn: first_msn,
@@ -86,17 +114,50 @@ impl Receiver {
             return Arrival::Beyond;
         } else {
             self.received.ensure(self.base, self.end, seq + 1);
-            if self.received.set(seq) {
-                self.anything = true;
-                self.end = self.end.max(seq + 1);
-                Arrival::New { seq, msn: self.extend_msn(data.message.msn) }
-            } else {
-                Arrival::Duplicate
+            match self.take(seq, data.part) {
+                Taken::New => Arrival::New { seq, msn: self.extend_msn(data.message.msn) },
+                Taken::Known => Arrival::Duplicate,
+                Taken::Unfit => return Arrival::Beyond,
             }
         };
         self.ack_due = true;
         self.note(now, data, seq, ce);
         arrival
+    }
+
+    /// Marks a packet, or a part of it, as received.
+    fn take(&mut self, seq: u64, part: Option<Part>) -> Taken {
+        if seq < self.end && self.received.get(seq) {
+            return Taken::Known;
+        }
+        let whole = match part {
+            // Whole, after parts of it: bytes that are here must not be taken twice. It will come in parts.
+            None if self.partial.contains_key(&seq) => return Taken::Unfit,
+            None => true,
+            Some(part) => {
+                let room = self.partial.len() < PARTIAL_MAX || seq == self.base;
+                let parts = match self.partial.entry(seq) {
+                    Entry::Occupied(entry) => entry.into_mut(),
+                    Entry::Vacant(entry) if room => entry.insert(Parts { count: part.count, mask: 0 }),
+                    Entry::Vacant(_) => return Taken::Unfit,
+                };
+                let bit = 1u64 << (part.index & 63);
+                if parts.count != part.count {
+                    return Taken::Unfit;
+                }
+                if parts.mask & bit != 0 {
+                    return Taken::Known;
+                }
+                parts.mask |= bit;
+                parts.is_whole()
+            }
+        };
+        self.anything = true;
+        self.end = self.end.max(seq + 1);
+        if whole {
+            self.received.set(seq);
+        }
+        Taken::New
     }
 
     fn extend_msn(&mut self, low: u32) -> u64 {
@@ -126,9 +187,22 @@ impl Receiver {
         self.pending.push_back(Pending { unit, first, mask: bit, ce: u8::from(ce), arrived: now });
     }
 
-    /// Forgets that `seq` came. Numbers that an ACK has already vouched for stay received.
-    pub(crate) fn unreceive(&mut self, seq: u64) {
-        if seq < self.base || seq >= self.end || !self.received.clear(seq) {
+    /// Forgets that `seq`, or `part` of it, came. Numbers that an ACK has already vouched for stay received.
+    pub(crate) fn unreceive(&mut self, seq: u64, part: Option<Part>) {
+        if seq < self.base || seq >= self.end {
+            return;
+        }
+        let left = match (part, self.partial.get_mut(&seq)) {
+            (Some(part), Some(parts)) => {
+                parts.mask &= !(1 << (part.index & 63));
+                parts.mask
+            }
+            _ => 0,
+        };
+        if left == 0 {
+            self.partial.remove(&seq);
+        }
+        if !self.received.clear(seq) && part.is_none() {
             return;
         }
         for pending in &mut self.pending {
@@ -183,15 +257,15 @@ impl Receiver {
         self.ack_due
     }
 
-    /// Fills in what this numbering has to say; the rest of `ack` is the caller's. More may be due
-    /// afterwards.
-    pub(crate) fn fill(&mut self, now: Now, ack: &mut Ack) {
+    /// Fills in what this numbering has to say, with at most `units_max` unit reports; the rest of `ack` is
+    /// the caller's. More may be due afterwards.
+    pub(crate) fn fill(&mut self, now: Now, units_max: usize, ack: &mut Ack) {
         self.advance();
         ack.cumulative = self.base as u32;
         ack.landed = self.landed as u32;
         let mut fresh_end = 0;
         while let Some(pending) = self.pending.back().copied() {
-            let unit_full = usize::from(ack.unit_count) == ACK_UNITS_MAX;
+            let unit_full = usize::from(ack.unit_count) >= units_max.min(ACK_UNITS_MAX);
             if unit_full || !self.add_runs_of(ack, &pending) {
                 break;
             }
@@ -216,6 +290,9 @@ impl Receiver {
         let base = self.received.next_clear(self.base, self.end.max(self.base));
         self.received.clear_range(self.base, base);
         self.base = base;
+        if !self.partial.is_empty() {
+            self.partial.retain(|_, parts| !parts.is_whole());
+        }
     }
 
     /// Adds the runs that the packets of `pending` lie in; false if there is no room for them.
@@ -299,6 +376,7 @@ mod tests {
             unit: UnitTag { transmit: TransmitId(transmit), path: PathId(3), index, packets },
             message: Message { msn: 0, length: 0, offset: 0 },
             solicited: false,
+            part: None,
             payload_crc: None,
             tag: None,
             op: Op::Write { address: 0, rkey: 0 },
@@ -319,7 +397,7 @@ mod tests {
             unit_count: 0,
             units: [AckUnit::default(); ACK_UNITS_MAX],
         };
-        receiver.fill(now, &mut ack);
+        receiver.fill(now, ACK_UNITS_MAX, &mut ack);
         ack
     }
 
@@ -350,7 +428,7 @@ mod tests {
         for index in 0..3 {
             receiver.arrival(Now(5), &data(u32::from(index), 9, index, 3), true);
         }
-        receiver.unreceive(1);
+        receiver.unreceive(1, None);
         let first = ack(&mut receiver, Now(2_005_000));
         assert_eq!((first.cumulative, first.blocks()), (1, &[AckBlock { first: 2, end: 3 }][..]));
         let unit = first.units()[0];
@@ -393,7 +471,7 @@ mod tests {
                 let arrival =
                     receiver.arrival(Now(step), &data(psn, unit.0, unit.1, unit.2), rng.below(2) == 0);
                 if let (Arrival::New { seq, .. }, 0) = (arrival, rng.below(5)) {
-                    receiver.unreceive(seq);
+                    receiver.unreceive(seq, None);
                 }
                 let mut acks = 0;
                 while rng.below(3) == 0 && receiver.is_ack_due() {

@@ -19,6 +19,10 @@ use crate::{BogusAck, Failure, Unit};
 const UNITS_PER_WINDOW: u64 = 32;
 /// Tail probes before the retransmission time-out is waited for.
 const PROBES_MAX: u8 = 2;
+/// Packets lost, none as large acknowledged in between, from which on their size is suspected.
+const LARGE_LOST_MAX: u8 = 8;
+/// Window bytes of packets that are large on any path.
+const LARGE_CHARGE_MIN: u64 = 1024;
 /// Time after which a refused unit is offered again.
 const REFUSED_WAIT: Duration = Duration::from_micros(100);
 
@@ -51,6 +55,17 @@ pub(crate) struct Sender {
     probe_due: bool,
     loss_deadline: Option<Now>,
     told_window: u64,
+    /// Window bytes of a packet as large as they get.
+    full_charge: u64,
+    large_lost: LargeLost,
+    full_came: bool,
+}
+
+/// Packets lost since one as large as the smallest of them was acknowledged.
+#[derive(Debug, Default)]
+struct LargeLost {
+    packets: u8,
+    least_charge: u64,
 }
 
 impl Sender {
@@ -83,6 +98,9 @@ impl Sender {
             probe_due: false,
             loss_deadline: None,
             told_window: 0,
+            full_charge: u64::MAX,
+            large_lost: LargeLost::default(),
+            full_came: false,
         }
     }
 
@@ -95,8 +113,8 @@ impl Sender {
         window_packets: u32,
         free_bytes: u32,
     ) {
-        self.payload_bytes = Some(payload_bytes);
         self.header_bytes = header_bytes;
+        self.set_payload(payload_bytes, config);
         self.peer_window_packets = window_packets;
         self.peer_free_bytes = free_bytes;
         let full = u64::from(payload_bytes + header_bytes + config.packet_overhead_bytes);
@@ -105,6 +123,30 @@ impl Sender {
         for space in &mut self.spaces {
             space.set_payload(payload_bytes);
         }
+    }
+
+    /// Only packets with `payload_bytes` get through any longer. False if what is in flight cannot be cut to
+    /// that; see [`SendSpace::shrink_payload`].
+    pub(crate) fn shrink(&mut self, payload_bytes: u32, config: &Config) -> bool {
+        self.set_payload(payload_bytes, config);
+        self.spaces.iter_mut().all(|space| space.shrink_payload(payload_bytes))
+    }
+
+    fn set_payload(&mut self, bytes: u32, config: &Config) {
+        self.payload_bytes = Some(bytes);
+        self.large_lost = LargeLost::default();
+        self.full_charge = u64::from(bytes + self.header_bytes + config.packet_overhead_bytes);
+    }
+
+    /// Whether it looks as if large packets do not get through.
+    pub(crate) fn suspects_size(&self) -> bool {
+        let lost = self.large_lost.packets;
+        lost >= LARGE_LOST_MAX || (self.timeouts >= 2 && lost > 0)
+    }
+
+    /// Whether a full packet was acknowledged since the last call.
+    pub(crate) fn take_full_came(&mut self) -> bool {
+        core::mem::take(&mut self.full_came)
     }
 
     fn is_awaiting(&self) -> bool {
@@ -160,7 +202,7 @@ impl Sender {
             window_packets: self.peer_window_packets,
         };
         let mut run = self.spaces[space].run_from(first, again, &limit)?;
-        let charge = u64::from(run.payload_bytes) + u64::from(run.packets) * u64::from(packet_cost);
+        let charge = u64::from(run.payload_bytes) + u64::from(run.datagrams()) * u64::from(packet_cost);
         let inflight = self.units.inflight_bytes();
         if inflight > 0 && inflight + charge > self.window() {
             return None;
@@ -235,13 +277,13 @@ impl Sender {
             probed,
             lost_at: None,
             reported: false,
-            charge_each: run.each + packet_cost,
-            charge_last: run.last + packet_cost,
+            charge_each: run.each + packet_cost * u32::from(run.parts),
+            charge_last: run.last + packet_cost * u32::from(run.parts),
             path_next: NONE,
         });
         self.paths.chain(&mut self.units, path, transmit);
         self.spaces[space].mark_sent(run, transmit);
-        let bytes = run.payload_bytes + u32::from(run.packets) * self.header_bytes;
+        let bytes = run.payload_bytes + run.datagrams() * self.header_bytes;
         let (qpn, packets) = (self.qpn, run.packets);
         obs.event(now, Event::UnitSent { qpn, path, packets, bytes, retransmission: run.cause });
         Unit {
@@ -298,6 +340,10 @@ impl Sender {
         let newly =
             self.spaces[space].acknowledge(ack, blocks, sent_before, &mut self.units, &mut self.paths);
         self.newest_acked = self.newest_acked.max(newly.newest);
+        self.full_came |= newly.largest >= self.full_charge;
+        if newly.largest >= self.large_lost.least_charge {
+            self.large_lost = LargeLost::default();
+        }
         let mut progress = newly.packets > 0 || newly.landed;
         let mut sample = Sample { acked_bytes: newly.bytes, limited, ..Sample::default() };
         for report in ack.units() {
@@ -463,6 +509,7 @@ impl Sender {
             self.spaces[record.space as usize].mark_lost(seq, transmit, Some(record.path), cause);
         }
         let packets = mask.count_ones() as u8;
+        self.note_large_lost(&record, (mask | record.probed).count_ones() as u8);
         let all = u64::MAX >> (64 - u32::from(record.packets));
         if packets > 0 {
             obs.event(now, Event::UnitLost { qpn: self.qpn, path: record.path, packets, cause });
@@ -476,6 +523,16 @@ impl Sender {
             let silence = self.newest_acked.is_none_or(|newest| newest < transmit);
             let health = self.paths.lost(now, record.path, silence);
             self.tell_health(now, record.path, health, obs);
+        }
+    }
+
+    fn note_large_lost(&mut self, record: &UnitRecord, packets: u8) {
+        let charge = u64::from(record.charge_each);
+        let large = charge * 2 > self.full_charge || charge >= LARGE_CHARGE_MIN;
+        if large && packets > 0 {
+            let lost = &mut self.large_lost;
+            lost.least_charge = if lost.packets == 0 { charge } else { lost.least_charge.min(charge) };
+            lost.packets = lost.packets.saturating_add(packets);
         }
     }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use srdma_seams::event::RetransmitCause;
 use srdma_seams::{ids, Now, PathId};
-use srdma_wire::{Ack, AckBlock, Space};
+use srdma_wire::{Ack, AckBlock, Space, PARTS_MAX};
 
 use crate::bitmap::SeqBits;
 use crate::paths::PathSet;
@@ -21,12 +21,25 @@ struct MessageRecord {
     packets: u32,
     length: u32,
     token: u64,
+    /// Payload bytes of each of its packets but the last, fixed once the first is sent.
+    each: u32,
 }
 
 impl MessageRecord {
+    fn fragment_length(&self, seq: u64) -> u32 {
+        self.each.min(self.length - (seq - self.first) as u32 * self.each)
+    }
+
     /// One past its last packet.
     fn end(&self) -> u64 {
         self.first + u64::from(self.packets)
+    }
+
+    /// Length of packet `seq`, and how many packets of that length begin with it.
+    fn alike(&self, seq: u64) -> (u32, u64) {
+        let (length, last) = (self.fragment_length(seq), self.end() - 1);
+        let alike = if self.fragment_length(last) == length { last + 1 - seq } else { last - seq };
+        (length, alike)
     }
 }
 
@@ -86,6 +99,8 @@ pub(crate) struct Run {
     /// Payload bytes of each packet but the last, and of the last.
     pub(crate) each: u32,
     pub(crate) last: u32,
+    /// Datagrams of each packet: one, unless it has become too large and travels alone, in parts.
+    pub(crate) parts: u8,
     /// Path that lost the first packet before.
     pub(crate) lost_on: Option<PathId>,
     /// Why the packets are sent again, if they are.
@@ -111,6 +126,11 @@ impl Run {
         self.payload_bytes = self.each;
         self.last = self.each;
     }
+
+    /// Datagrams that it takes.
+    pub(crate) fn datagrams(&self) -> u32 {
+        u32::from(self.packets) * u32::from(self.parts)
+    }
 }
 
 /// What an acknowledgement changed.
@@ -118,6 +138,8 @@ impl Run {
 pub(crate) struct Newly {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
+    /// Window bytes of the largest of them that was in flight.
+    pub(crate) largest: u64,
     /// Newest transmission of which a packet was acknowledged, and whether there is one.
     pub(crate) newest: Option<u64>,
     /// A transmission held lost whose packet was acknowledged before it was sent again.
@@ -173,18 +195,52 @@ impl SendSpace {
     /// The payload size is known now: messages get their packet numbers.
     pub(crate) fn set_payload(&mut self, bytes: u32) {
         self.payload_bytes = Some(bytes);
-        let mut end = self.end;
-        for message in &mut self.messages {
-            message.first = end;
-            message.packets = packets_of(message.length, bytes);
-            end += u64::from(message.packets);
+        self.cut_unsent(bytes);
+    }
+
+    /// Larger packets no longer get through. Messages of which nothing was sent are cut anew; what was
+    /// sent keeps its numbers and travels in parts. False if that cannot be: a packet already in parts of
+    /// another size, or of too many.
+    pub(crate) fn shrink_payload(&mut self, bytes: u32) -> bool {
+        let Some(before) = self.payload_bytes else { return true };
+        let (base, next) = (self.base, self.next);
+        let begun = |m: &MessageRecord| m.first < next && m.first + u64::from(m.packets) > base;
+        let fits = |m: &MessageRecord| m.each <= before && m.each.div_ceil(bytes) <= u32::from(PARTS_MAX);
+        if !self.messages.iter().filter(|m| begun(m)).all(fits) {
+            return false;
         }
-        self.end = end;
+        self.payload_bytes = Some(bytes);
+        self.cut_unsent(bytes);
+        true
+    }
+
+    /// Cuts, and numbers, every message of which nothing was sent.
+    fn cut_unsent(&mut self, bytes: u32) {
+        let mut end = None;
+        let mut hold_from = self.hold_from;
+        for message in self.messages.iter_mut().filter(|message| message.first >= self.next) {
+            let first = end.unwrap_or(message.first);
+            if self.hold_from == message.first {
+                hold_from = first;
+            }
+            (message.first, message.each) = (first, bytes);
+            message.packets = packets_of(message.length, bytes);
+            end = Some(first + u64::from(message.packets));
+        }
+        self.hold_from = hold_from;
+        self.end = end.unwrap_or(self.end);
+    }
+
+    /// Datagrams in which a packet of `length` payload bytes travels, and bytes of each but the last.
+    pub(crate) fn parts(&self, length: u32) -> (u8, u32) {
+        let bytes = self.payload_bytes.unwrap_or(length).max(1);
+        (length.div_ceil(bytes).clamp(1, u32::from(PARTS_MAX)) as u8, bytes)
     }
 
     pub(crate) fn submit(&mut self, length: u32, token: u64) -> u64 {
         let packets = self.payload_bytes.map_or(0, |bytes| packets_of(length, bytes));
-        self.messages.push_back(MessageRecord { first: self.end, packets, length, token });
+        let each = self.payload_bytes.unwrap_or(0);
+        self.messages.push_back(MessageRecord { first: self.end, packets, length, token, each });
         self.end += u64::from(packets);
         self.first_msn + self.messages.len() as u64 - 1
     }
@@ -233,8 +289,16 @@ impl SendSpace {
         let window_end = if again { self.next } else { self.base + u64::from(limit.window_packets) };
         let end = window_end.min(self.end).min(self.hold_from);
         let mut index = self.message_index(first)?;
-        let mut run =
-            Run { first, packets: 0, payload_bytes: 0, each: 0, last: 0, lost_on: None, cause: None };
+        let mut run = Run {
+            first,
+            packets: 0,
+            payload_bytes: 0,
+            each: 0,
+            last: 0,
+            parts: 1,
+            lost_on: None,
+            cause: None,
+        };
         if again {
             let packet = self.packet(first);
             run.cause = Some(packet.cause);
@@ -245,17 +309,18 @@ impl SendSpace {
         let mut seq = first;
         while seq < end {
             let message = self.messages.get(index)?;
-            let (length, alike) = self.alike(message, seq);
+            let (length, alike) = message.alike(seq);
+            let (parts, _) = self.parts(length);
             if run.packets == 0 {
-                run.each = length;
-            } else if length > run.each {
+                (run.each, run.parts) = (length, parts);
+            } else if length > run.each || parts > 1 {
                 break;
             }
-            let wanted = alike.min(end - seq);
+            let wanted = if parts > 1 { 1 } else { alike.min(end - seq) };
             let count = limit.room(&run, wanted, length).max(u64::from(run.packets == 0));
             run.add(count, length);
             seq += count;
-            if count < wanted || length < run.each {
+            if count < wanted || length < run.each || parts > 1 {
                 break;
             }
             if seq == message.end() {
@@ -265,19 +330,9 @@ impl SendSpace {
         (run.packets > 0).then_some(run)
     }
 
-    /// Length of packet `seq` of `message`, and how many packets of that length begin with it there.
-    fn alike(&self, message: &MessageRecord, seq: u64) -> (u32, u64) {
-        let length = self.fragment_length(message, seq);
-        let is_full = Some(length) == self.payload_bytes;
-        let last = message.end() - 1;
-        let last_is_full = is_full && self.fragment_length(message, last) == length;
-        let alike = if last_is_full || !is_full { last + 1 - seq } else { last - seq };
-        (length, alike)
-    }
-
     /// One packet, sent before, whatever its state: what a probe carries.
     pub(crate) fn probe_run(&self, seq: u64) -> Option<Run> {
-        let length = self.fragment_length(self.message_at(seq)?, seq);
+        let length = self.message_at(seq)?.fragment_length(seq);
         let cause = Some(RetransmitCause::TailProbe);
         Some(Run {
             first: seq,
@@ -285,6 +340,7 @@ impl SendSpace {
             payload_bytes: length,
             each: length,
             last: length,
+            parts: self.parts(length).0,
             lost_on: None,
             cause,
         })
@@ -453,7 +509,10 @@ impl SendSpace {
                 let (settled, bytes) = units.settle_run(transmit, seq, known - seq);
                 count = settled.max(1);
                 newly.bytes += bytes;
-                if units.get(transmit).is_some_and(|unit| unit.sent <= sent_before) {
+                let unit = units.get(transmit);
+                let each = unit.map_or(0, |unit| u64::from(unit.charge_each));
+                newly.largest = newly.largest.max(if settled > 1 { each } else { bytes });
+                if unit.is_some_and(|unit| unit.sent <= sent_before) {
                     newly.newest = newly.newest.max(Some(transmit));
                     paths.note_acked(units, transmit);
                 }
@@ -509,14 +568,14 @@ impl SendSpace {
     }
 
     fn fragment_of(&self, index: usize, message: &MessageRecord, seq: u64) -> Option<Fragment> {
-        let offset = (seq - message.first) as u32 * self.payload_bytes?;
+        let offset = (seq - message.first) as u32 * message.each;
         Some(Fragment {
             seq,
             msn: self.first_msn + index as u64,
             token: message.token,
             message_length: message.length,
             offset,
-            length: self.fragment_length(message, seq),
+            length: message.fragment_length(seq),
         })
     }
 
@@ -526,15 +585,9 @@ impl SendSpace {
         let message = self.messages.get(index)?;
         let first = self.fragment_of(index, message, seq)?;
         let packets = (message.end() - seq).min(packets.into());
-        let most = u64::from(self.payload_bytes?) * packets;
+        let most = u64::from(message.each) * packets;
         let bytes = most.min(u64::from(message.length - first.offset)) as u32;
         Some(Stretch { first, packets: packets as u8, bytes })
-    }
-
-    fn fragment_length(&self, message: &MessageRecord, seq: u64) -> u32 {
-        let payload = self.payload_bytes.unwrap_or(0);
-        let offset = (seq - message.first) as u32 * payload;
-        payload.min(message.length - offset)
     }
 
     fn message_at(&self, seq: u64) -> Option<&MessageRecord> {

@@ -19,6 +19,7 @@ fn headers(c: &mut Criterion) {
         unit: UnitTag { transmit: TransmitId(77), path: PathId(5), index: 0, packets: PACKETS },
         message: Message { msn: 9, length: 1 << 20, offset: 616_000 },
         solicited: false,
+        part: None,
         payload_crc: None,
         tag: None,
         op: Op::Write { address: 0x7f00_1234_5678, rkey: 42 },

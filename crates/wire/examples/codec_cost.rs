@@ -30,6 +30,7 @@ fn main() {
         unit: UnitTag { transmit: TransmitId(1), path: PathId(3), index: 0, packets: 16 },
         message: Message { msn: 1, length: 1 << 20, offset: 0 },
         solicited: false,
+        part: None,
         payload_crc: None,
         tag: None,
         op: Op::Write { address: 0x7f00_0000_0000, rkey: 9 },

@@ -21,6 +21,6 @@ pub use codec::{
 };
 pub use crc::crc32c;
 pub use packet::{
-    Ack, AckBlock, AckUnit, Close, Data, Echo, Hello, Message, Nak, NakCode, Op, Packet, Space, UnitTag,
-    ACK_BLOCKS_MAX, ACK_UNITS_MAX, VERSION,
+    Ack, AckBlock, AckUnit, Close, Data, Echo, Hello, Message, Nak, NakCode, Op, Packet, Part, Space,
+    UnitTag, ACK_BLOCKS_MAX, ACK_UNITS_MAX, FEATURE_PARTS, PARTS_MAX, VERSION,
 };

@@ -55,6 +55,9 @@ pub struct Hello {
     pub echo: ConnectionId,
     /// The sender is not yet sure of the receiver and wants an answer.
     pub reply_wanted: bool,
+    /// Part of a search for the packet size after the handshake: with `reply_wanted` a probe; without, its
+    /// answer, whose `proven_bytes` is the largest probe that came since the last answer.
+    pub measuring: bool,
     /// Address that the sender believes it has (IPv4 as IPv4-mapped), to detect NAT.
     pub claimed_address: [u8; 16],
     /// Address and port that the sender saw the receiver's last HELLO come from; zeros if none.
@@ -81,6 +84,21 @@ pub struct Hello {
 pub const FEATURE_TAG: u32 = 1;
 /// Feature bit: data packets carry a CRC-32C of their payload.
 pub const FEATURE_PAYLOAD_CRC: u32 = 2;
+/// Feature bit: the packet size may be searched for again, and packets that have become too large come in
+/// parts.
+pub const FEATURE_PARTS: u32 = 4;
+/// Most parts of a packet.
+pub const PARTS_MAX: u8 = 64;
+
+/// Which part of its packet's payload a datagram carries. Parts of one packet share its number; all but the last
+/// are of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Position, less than `count`.
+    pub index: u8,
+    /// Parts of the packet, 2–64.
+    pub count: u8,
+}
 
 /// Which transmission a packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +136,10 @@ pub struct Data {
     pub psn: u32,
     /// The transmission it is part of.
     pub unit: UnitTag,
-    /// The message it is part of.
+    /// The message it is part of. Its offset is that of the bytes in this datagram.
     pub message: Message,
+    /// Which part of the packet this is, if it does not travel whole.
+    pub part: Option<Part>,
     /// Raise a solicited event when the message completes.
     pub solicited: bool,
     /// CRC-32C of the payload, if that feature is on.

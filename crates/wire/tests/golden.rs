@@ -29,6 +29,7 @@ fn kinds() -> Vec<(&'static str, Packet)> {
     let (_, write) = ops()[0];
     let extended = Data {
         solicited: true,
+        part: None,
         payload_crc: Some(0xf5f6_f7f8),
         tag: Some(core::array::from_fn(|i| 0x80 + i as u8)),
         ..data_of(write)

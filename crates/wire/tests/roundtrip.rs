@@ -196,6 +196,7 @@ fn a_run_that_no_receiver_would_take_is_refused() {
         unit: UnitTag { transmit: TransmitId(0), path: PathId(0), index: 0, packets: 8 },
         message,
         solicited: false,
+        part: None,
         payload_crc: None,
         tag: None,
         op: Op::Write { address: 0, rkey: 0 },

@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use srdma_abi::{QpAttributes, QpMask, QpState};
 use srdma_seams::{ConnectionId, Duration, Observer, Qpn, Rng};
 use srdma_transport::{Config, Connection, Identity};
-use srdma_wire::{Close, Packet};
+use srdma_wire::{Close, Packet, FEATURE_PARTS};
 
 use crate::cx::Cx;
 use crate::qp::{state, Qp};
@@ -119,7 +119,7 @@ impl Qp {
             connection: self.connection,
             address: address_bytes(config.address),
             datagram_bytes_max: config.datagram_bytes_max,
-            features: 0,
+            features: FEATURE_PARTS,
         };
         let first_msn = config.transport.first_msn;
         let rng = Rng::stream(config.seed, "spray", u64::from(self.qpn.0));

@@ -317,7 +317,10 @@ impl Qp {
         if let Some(hello) = conn.poll_hello(cx.now, cx.world.free_bytes(), cx.obs) {
             let path = self.next_path(cx);
             let sent = cx.world.send_control(peer, path, &Packet::Hello(hello), hello.probe_bytes);
-            self.unreachable = matches!(sent, Err(SendRefusal::Unreachable | SendRefusal::TooBig));
+            // One that is too big for the interface says that this size does not get through, no more.
+            if sent != Err(SendRefusal::TooBig) {
+                self.unreachable = sent == Err(SendRefusal::Unreachable);
+            }
         }
         let Some(conn) = &mut self.conn else { return };
         for _ in 0..ACKS_MAX {
@@ -424,10 +427,11 @@ impl Qp {
         }
         if let Err(failure) = conn.on_timeout(cx.now, cx.obs) {
             let cause = match failure {
-                _ if self.unreachable => Cause::Unreachable,
+                Failure::NoAnswer | Failure::NoHandshake if self.unreachable => Cause::Unreachable,
                 Failure::NoHandshake if self.other_version => Cause::Version,
                 Failure::NoHandshake => Cause::NoHandshake,
                 Failure::NoAnswer => Cause::NoAnswer,
+                Failure::PathMtu => Cause::PathMtu,
             };
             self.is_dead = true;
             self.serves_answers = false;

@@ -17,6 +17,18 @@ use srdma_wire::Packet;
 /// First mapped address of every host.
 pub const BASE: u64 = 0x10_0000;
 
+impl Sent {
+    /// Bytes of UDP payload, as far as a narrow path minds.
+    pub fn bytes(&self) -> u32 {
+        match self.packet {
+            Packet::Hello(hello) => u32::from(hello.probe_bytes.max(96)),
+            Packet::Data(_) => 72 + self.payload.len() as u32,
+            Packet::Ack(ack) => 40 + 8 * u32::from(ack.block_count) + 10 * u32::from(ack.unit_count),
+            _ => 40,
+        }
+    }
+}
+
 /// A packet on its way out.
 #[derive(Clone, Debug)]
 pub struct Sent {
@@ -91,6 +103,8 @@ pub struct World {
     pub rng: Option<Rng>,
     /// What the kernel says to every data burst.
     pub refusal: Option<SendRefusal>,
+    /// UDP payload that the interface takes, if not any.
+    pub mtu_bytes: Option<u16>,
     pub atomics_done: u64,
     pub copies_done: u64,
     pub solicited: u64,
@@ -310,6 +324,12 @@ impl Link for World {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
+        let largest = burst.runs.iter().map(|run| run.payload_each + 72).max();
+        if self.mtu_bytes.is_some_and(|mtu| largest > Some(u32::from(mtu))) {
+            return Err(SendRefusal::TooBig);
+        }
+        let count: usize = burst.runs.iter().map(|run| usize::from(run.packets)).sum();
+        assert!(count <= 64, "more than a burst holds");
         let mut segments = burst.segments.iter();
         let mut packets = Vec::new();
         for run in burst.runs {
@@ -337,8 +357,11 @@ impl Link for World {
         peer: SocketAddr,
         path: PathId,
         packet: &Packet,
-        _pad_bytes: u16,
+        pad_bytes: u16,
     ) -> Result<(), SendRefusal> {
+        if self.mtu_bytes.is_some_and(|mtu| pad_bytes > mtu) {
+            return Err(SendRefusal::TooBig);
+        }
         if self.refusal == Some(SendRefusal::Unreachable) {
             return Err(SendRefusal::Unreachable);
         }

@@ -8,6 +8,7 @@ mod fuzzed;
 mod host;
 mod hostile;
 mod mutants;
+mod narrow;
 mod net;
 mod order;
 mod refusals;

@@ -111,6 +111,8 @@ pub struct Net {
     pub hosts: Vec<Host>,
     pub faults: Faults,
     pub filter: Option<Filter>,
+    /// From then on the interface of host 0 takes only datagrams up to this size.
+    pub narrow_host_0: Option<(Now, u16)>,
     /// Every packet sent, if recording.
     pub record: Option<Vec<(usize, Sent)>>,
     rng: Rng,
@@ -192,6 +194,7 @@ impl Net {
             hosts,
             faults: options.faults,
             filter: None,
+            narrow_host_0: None,
             record: None,
             rng,
             seed,
@@ -352,6 +355,9 @@ impl Net {
     /// Lets everybody send, then goes to the next moment at which something happens, not after
     /// `limit`. False if nothing ever will.
     pub fn step(&mut self, limit: Now) -> bool {
+        if let Some((_, mtu)) = self.narrow_host_0.take_if(|(at, _)| *at <= self.now) {
+            self.hosts[0].world.mtu_bytes = Some(mtu);
+        }
         for host in 0..self.hosts.len() {
             self.pump(host);
         }

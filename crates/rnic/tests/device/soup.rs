@@ -387,6 +387,25 @@ fn directions(net: &mut Net, rng: &mut Rng, seed: u64, pairs: u64, journals: boo
     all
 }
 
+/// For some seeds the path, or the interface of host 0, passes only smaller packets after a while.
+fn narrow_later(net: &mut Net, seed: u64, before: u16) {
+    let mut rng = Rng::stream(seed, "narrow", 0);
+    let mtu = [1472, 1300, 600][rng.below(3) as usize];
+    let (at, direction) = (net.now + Duration(rng.below(3_000_000)), rng.below(3) as usize);
+    if mtu >= before || rng.below(2) == 0 {
+        return;
+    }
+    net.filter = Some(Box::new(move |now, host, sent| {
+        match now >= at && direction != host && sent.bytes() > u32::from(mtu) {
+            true => Verdict::Drop,
+            false => Verdict::Pass,
+        }
+    }));
+    if rng.below(2) == 0 {
+        net.narrow_host_0 = Some((at, mtu));
+    }
+}
+
 fn run(seed: u64) -> Net {
     let mut rng = Rng::stream(seed, "soup", 0);
     let pairs = 1 + rng.below(2);
@@ -395,7 +414,9 @@ fn run(seed: u64) -> Net {
     if std::env::var("SRDMA_SOUP_SEED").is_ok() {
         println!("{pairs} pairs, {:?}, {:?}, {:?}", options.order, options.faults, options.transport);
     }
+    let before = options.datagram_bytes;
     let mut net = Net::new(seed, options);
+    narrow_later(&mut net, seed, before);
     let mut all = directions(&mut net, &mut rng, seed, pairs, journals);
     let limit = net.now + Duration::from_secs(60);
     while !all.iter().all(Direction::is_done) {
@@ -458,6 +479,7 @@ struct Seen {
     rnr: usize,
     duplicates: usize,
     ahead: usize,
+    narrowed: usize,
 }
 
 impl Seen {
@@ -467,13 +489,14 @@ impl Seen {
             self.held += host.counts.count(|event| matches!(event, Event::Held { .. }));
             self.rnr += host.counts.count(|event| matches!(event, Event::RnrReceived { .. }));
             self.ahead += host.counts.count(|event| matches!(event, Event::Received { ahead: 1.., .. }));
+            self.narrowed += host.counts.count(|event| matches!(event, Event::PathNarrowed { .. })) * 10;
             self.hold_full += host.counts.drops(DropCause::HoldFull);
             self.duplicates += host.counts.drops(DropCause::Duplicate);
         }
     }
 
     fn check(&self) {
-        let all = [self.held, self.hold_full, self.rnr, self.duplicates, self.ahead];
+        let all = [self.held, self.hold_full, self.rnr, self.duplicates, self.ahead, self.narrowed];
         assert!(all.iter().all(|&count| count > 100), "{self:?}");
     }
 }

@@ -22,6 +22,8 @@ pub struct Counts {
     pub suspects: HashSet<u16>,
     pub suspects_max: usize,
     pub connected_mtu: Option<u16>,
+    /// Sizes that the path was found to be narrowed to.
+    pub narrowed: Vec<u16>,
     pub nonsense: Option<String>,
     pub last: Now,
 }
@@ -58,6 +60,7 @@ impl Observer for Counts {
                     self.refuse("connected twice");
                 }
             }
+            Event::PathNarrowed { mtu_bytes, .. } => self.narrowed.push(mtu_bytes),
             Event::UnitSent { path, packets, retransmission, .. } => {
                 self.units += 1;
                 self.packets += u64::from(packets);

@@ -60,6 +60,8 @@ pub struct Link {
     pub slow_by: u64,
     /// Datagrams above this size vanish.
     pub mtu_bytes: u16,
+    /// The same, for a time, in one direction (0, 1) or both (2).
+    pub narrow: (Span, u16, usize),
     pub queues: Option<Queues>,
     last_arrival: Vec<[u64; 2]>,
     rng: Rng,
@@ -104,6 +106,7 @@ impl Link {
             slow: Span(0, 0),
             slow_by: 1,
             mtu_bytes: u16::MAX,
+            narrow: (Span(0, 0), u16::MAX, 2),
             queues: None,
             rng: Rng::stream(seed, "link", 0),
         }
@@ -118,6 +121,11 @@ impl Link {
         let mut fate = Fate::default();
         let black = self.black_span.holds(now) && self.black.contains(&path);
         let muted = kind == Kind::Data && self.data_outage.holds(now);
+        let (span, narrow_bytes, narrow_side) = self.narrow;
+        let hit = narrow_side == 2 || narrow_side == side;
+        if hit && span.holds(now) && bytes > u64::from(narrow_bytes) {
+            return fate;
+        }
         if black || muted || self.outage.holds(now) || bytes > u64::from(self.mtu_bytes) {
             return fate;
         }

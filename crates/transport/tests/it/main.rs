@@ -9,6 +9,7 @@ mod capacity;
 mod counts;
 mod handshakes;
 mod link;
+mod narrow;
 mod planted;
 mod responder;
 mod seeds;

@@ -19,6 +19,8 @@ pub struct Responder {
     space: Space,
     first_seq: u64,
     seen: HashSet<u64>,
+    /// Parts of packets that have not come whole.
+    parts: HashMap<u64, HashSet<u8>>,
     unseen_from: u64,
     seen_max: u64,
     got: HashMap<u64, u64>,
@@ -46,6 +48,7 @@ impl Responder {
             space,
             first_seq,
             seen: HashSet::new(),
+            parts: HashMap::new(),
             unseen_from: first_seq,
             seen_max: first_seq,
             got: HashMap::new(),
@@ -79,35 +82,56 @@ impl Responder {
                 if (seq, msn) != (truth.seq, truth.msn) {
                     return Err(format!("numbers {seq}/{msn} instead of {truth:?}"));
                 }
-                if self.was_seen(seq) {
-                    return Err(format!("packet {seq} delivered twice"));
+                let again = match data.part {
+                    Some(part) => self.parts.get(&seq).is_some_and(|known| known.contains(&part.index)),
+                    None => self.parts.contains_key(&seq),
+                };
+                if self.was_seen(seq) || again {
+                    return Err(format!("packet {seq} {:?} delivered twice", data.part));
                 }
                 if self.is_refused(now, msn, rng) {
-                    conn.unreceive(self.space, seq);
+                    conn.unreceive(self.space, seq, data.part);
                     if let Some((refused, _)) = self.refused {
                         wish.rnr = (refused == msn).then_some((msn, 200_000 + rng.below(3_000_000)));
                     }
                     return Ok(wish);
                 }
-                self.seen.insert(seq);
-                self.seen_max = self.seen_max.max(seq + 1);
+                if self.is_whole(seq, data) {
+                    self.seen.insert(seq);
+                    self.seen_max = self.seen_max.max(seq + 1);
+                }
                 while self.seen.remove(&self.unseen_from) {
                     self.unseen_from += 1;
                 }
                 self.land(conn, data, truth, lengths, &mut wish)?;
             }
             Arrival::Duplicate | Arrival::Stale => {
-                if !self.was_seen(truth.seq) {
+                let parts =
+                    data.part.and_then(|part| Some(self.parts.get(&truth.seq)?.contains(&part.index)));
+                if !self.was_seen(truth.seq) && parts != Some(true) {
                     return Err(format!("packet {} never came and is called a duplicate", truth.seq));
                 }
             }
             Arrival::Beyond => {
-                if truth.seq < self.unseen_from + self.window_packets / 2 {
+                let in_parts = data.part.is_none() && self.parts.contains_key(&truth.seq);
+                if truth.seq < self.unseen_from + self.window_packets / 2 && !in_parts {
                     return Err(format!("packet {} refused, {} missing", truth.seq, self.unseen_from));
                 }
             }
         }
         Ok(wish)
+    }
+
+    /// Notes a part; whether its packet is now here in whole.
+    fn is_whole(&mut self, seq: u64, data: &Data) -> bool {
+        let Some(part) = data.part else { return true };
+        let parts = self.parts.entry(seq).or_default();
+        parts.insert(part.index);
+        let whole = parts.len() == usize::from(part.count);
+        if whole {
+            self.parts.remove(&seq);
+        }
+        whole
     }
 
     /// Decides whether there is no receive for the message, at its first packet, in order.

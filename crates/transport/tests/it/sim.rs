@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use srdma_seams::{ids, ConnectionId, Duration, Now, PathId, Qpn, Rng};
 use srdma_transport::{Config, Connection, Failure, Fragment, Identity, Unit};
-use srdma_wire::{Ack, Data, Hello, Message, Op, Space, UnitTag};
+use srdma_wire::{Ack, Data, Hello, Message, Op, Part, Space, UnitTag, FEATURE_PARTS};
 
 use crate::counts::Counts;
 use crate::link::{Kind, Link};
@@ -78,7 +78,7 @@ pub fn identity(local: u32, remote: u32, datagram_bytes_max: u16) -> Identity {
         connection: ConnectionId(u64::from(local) << 32 | 7),
         address: [0; 16],
         datagram_bytes_max,
-        features: 0,
+        features: FEATURE_PARTS,
     }
 }
 
@@ -324,6 +324,7 @@ impl Sim {
 
     fn send_unit(&mut self, side: usize, unit: &Unit, probe: bool) {
         let vanishes = self.link.loses_burst(self.now);
+        let mut datagrams = 0;
         for index in 0..unit.packets {
             let seq = unit.first + u64::from(index);
             let end = &mut self.ends[side];
@@ -342,16 +343,26 @@ impl Sim {
                     self.violation.get_or_insert(format!("{known:?} became {fragment:?}"));
                 }
             }
-            let data = packet(end.conn.remote_connection(), unit, index, &fragment);
-            let truth = Truth { seq, msn: fragment.msn, payload: fragment.length };
-            self.data_sent += 1;
-            let held =
-                self.hold_back.is_some_and(|(held, until)| side == 0 && held == seq && self.now < until);
-            if vanishes || held || self.drop_nth.contains(&self.data_sent) {
-                continue;
+            let remote = end.conn.remote_connection();
+            let (parts, each) = end.conn.parts(unit.space, &fragment);
+            datagrams += u32::from(parts);
+            if (parts > 1 && unit.packets > 1) || datagrams > 64 {
+                self.violation.get_or_insert(format!("{unit:?} does not fit a burst"));
             }
-            let bytes = u64::from(fragment.length) + 72;
-            self.launch(side, unit.path.0, Kind::Data, bytes, Wire::Data(data, truth, false));
+            for part in 0..parts {
+                let piece = piece_of(&fragment, part, parts, each);
+                let mut data = packet(remote, unit, index, &piece);
+                data.part = (parts > 1).then_some(Part { index: part, count: parts });
+                let truth = Truth { seq, msn: fragment.msn, payload: piece.length };
+                self.data_sent += 1;
+                let held =
+                    self.hold_back.is_some_and(|(held, until)| side == 0 && held == seq && self.now < until);
+                if vanishes || held || self.drop_nth.contains(&self.data_sent) {
+                    continue;
+                }
+                let bytes = u64::from(piece.length) + 72;
+                self.launch(side, unit.path.0, Kind::Data, bytes, Wire::Data(data, truth, false));
+            }
         }
     }
 
@@ -424,6 +435,16 @@ impl End {
     }
 }
 
+/// Part number `part` of a fragment that travels in `parts` of `each` bytes.
+fn piece_of(fragment: &Fragment, part: u8, parts: u8, each: u32) -> Fragment {
+    if parts == 1 {
+        return *fragment;
+    }
+    let from = u32::from(part) * each;
+    let length = (fragment.length - from).min(each);
+    Fragment { offset: fragment.offset + from, length, ..*fragment }
+}
+
 fn packet(connection: ConnectionId, unit: &Unit, index: u8, fragment: &Fragment) -> Data {
     let op = match unit.space {
         Space::Request => Op::Write { address: 0, rkey: 0 },
@@ -440,6 +461,7 @@ fn packet(connection: ConnectionId, unit: &Unit, index: u8, fragment: &Fragment)
             offset: fragment.offset,
         },
         solicited: false,
+        part: None,
         payload_crc: None,
         tag: None,
         op,

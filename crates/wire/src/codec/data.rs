@@ -3,7 +3,7 @@
 //! ```text
 //!      0               8              16              24           31
 //! 24  |layout | flags | number, upper |  unit index   | unit packets  |
-//! 28  |             path              |           reserved            |
+//! 28  |             path              | flag 4: part  | flag 4: parts |
 //! 32  |                      transmit number                          |
 //! 36  |                      message number                           |
 //! 40  |                      message length                           |
@@ -22,12 +22,13 @@ use super::bytes::{Reader, Writer};
 use super::error::{EmitError, ParseError};
 use super::opcode;
 use super::prefix::{self, Prefix, PREFIX_BYTES};
-use crate::packet::{Data, Message, Op, UnitTag};
+use crate::packet::{Data, Message, Op, Part, UnitTag, PARTS_MAX};
 
 /// Header of a data packet, without extensions.
 pub const DATA_HEADER_BYTES: usize = 72;
 const FLAG_PAYLOAD_CRC: u8 = 1;
 const FLAG_TAG: u8 = 2;
+const FLAG_PART: u8 = 4;
 const PAYLOAD_CRC_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
 /// Header of a data packet with all extensions.
@@ -58,7 +59,7 @@ const fn has_payload(op: &Op) -> bool {
 #[inline]
 pub(super) fn parse(datagram: &[u8], first: &[u8; PREFIX_BYTES]) -> Result<(Data, usize), ParseError> {
     let (code, flags) = (first[0], first[24] & 0x0f);
-    if flags & !(FLAG_PAYLOAD_CRC | FLAG_TAG) != 0 {
+    if flags & !(FLAG_PAYLOAD_CRC | FLAG_TAG | FLAG_PART) != 0 {
         return Err(ParseError::Flags(flags));
     }
     let (header, payload) = datagram.split_at_checked(header_bytes(flags)).ok_or(ParseError::Truncated)?;
@@ -80,12 +81,15 @@ pub(super) fn parse(datagram: &[u8], first: &[u8; PREFIX_BYTES]) -> Result<(Data
         None
     };
     let tag = if flags & FLAG_TAG != 0 { Some(r.take()?) } else { None };
+    let [index, count] = p.word.to_be_bytes();
+    let part = (flags & FLAG_PART != 0).then_some(Part { index, count });
     let data = Data {
         dest_qpn: p.qpn,
         connection: p.connection,
         psn: p.number,
         unit,
         message,
+        part,
         solicited: p.solicited,
         payload_crc,
         tag,
@@ -99,6 +103,7 @@ pub(super) fn parse(datagram: &[u8], first: &[u8; PREFIX_BYTES]) -> Result<(Data
 #[inline]
 pub(super) fn validate_received(data: &Data, payload: usize, header: usize) -> Result<(), ParseError> {
     validate_unit(&data.unit).map_err(ParseError::Field)?;
+    validate_part(data.part, &data.op).map_err(ParseError::Field)?;
     validate_extent(&data.op, &data.message, payload, header)
 }
 
@@ -110,6 +115,17 @@ fn validate_unit(unit: &UnitTag) -> Result<(), &'static str> {
     match unit.index < unit.packets && unit.packets <= UNIT_PACKETS_MAX {
         true => Ok(()),
         false => Err("unit"),
+    }
+}
+
+fn validate_part(part: Option<Part>, op: &Op) -> Result<(), &'static str> {
+    match part {
+        Some(Part { index, count })
+            if index >= count || !(2..=PARTS_MAX).contains(&count) || !has_payload(op) =>
+        {
+            Err("part")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -206,6 +222,7 @@ const fn opcode_of(op: &Op) -> u8 {
 /// Whether a receiver would take the numbers.
 pub(super) fn validate(data: &Data) -> Result<(), EmitError> {
     validate_unit(&data.unit).map_err(EmitError::Field)?;
+    validate_part(data.part, &data.op).map_err(EmitError::Field)?;
     validate_message(&data.op, &data.message).map_err(EmitError::Field)
 }
 
@@ -215,7 +232,8 @@ pub(super) fn emit(data: &Data, out: &mut [u8]) -> Result<usize, EmitError> {
     let code = opcode_of(&data.op);
     let crc_flag = if data.payload_crc.is_some() { FLAG_PAYLOAD_CRC } else { 0 };
     let tag_flag = if data.tag.is_some() { FLAG_TAG } else { 0 };
-    let flags = crc_flag | tag_flag;
+    let part_flag = if data.part.is_some() { FLAG_PART } else { 0 };
+    let flags = crc_flag | tag_flag | part_flag;
     let bytes = header_bytes(flags);
     let header = out.get_mut(..bytes).ok_or(EmitError::NoRoom)?;
     let w = &mut Writer::new(header);
@@ -226,6 +244,7 @@ pub(super) fn emit(data: &Data, out: &mut [u8]) -> Result<usize, EmitError> {
         a: data.unit.index,
         b: data.unit.packets,
         path: data.unit.path,
+        word: data.part.map_or(0, |part| u16::from_be_bytes([part.index, part.count])),
         ..Prefix::new(code, data.dest_qpn, data.connection)
     };
     prefix.write(w)?;

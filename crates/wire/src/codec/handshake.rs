@@ -5,7 +5,8 @@
 //! HELLO                                        ECHO
 //! 12  the receiver's connection id, or 0       nonce
 //! 24  layout | flags, number upper             layout | flags, sequence upper
-//! 26  version spoken, bit 0: reply wanted      version spoken, bit 0: reply
+//! 26  version spoken, bit 0: reply wanted,     version spoken, bit 0: reply
+//!     bit 1: measuring
 //! 28  paths (1–256)                            path
 //! 30  probe bytes                              probe bytes
 //! 32  the sender's connection id (8)           observed TTL (1), reserved (1), observed port (2)
@@ -36,6 +37,8 @@ const QPN_MAX: u32 = 0xff_ffff;
 const WINDOW_PACKETS_MAX: u32 = 1 << 17;
 /// Reply wanted (HELLO), reply (ECHO).
 const BIT_0: u8 = 1;
+/// Measuring (HELLO).
+const BIT_1: u8 = 2;
 
 /// Checks the header check of the first `bytes` bytes, and that the datagram is as long as it says.
 fn open(datagram: &[u8], bytes: usize) -> Result<(Prefix, Reader<'_>), ParseError> {
@@ -66,6 +69,7 @@ pub(super) fn parse_hello(datagram: &[u8]) -> Result<(Hello, usize), ParseError>
         connection,
         echo: p.connection,
         reply_wanted: p.b & BIT_0 != 0,
+        measuring: p.b & BIT_1 != 0,
         claimed_address,
         observed_address,
         observed_port,
@@ -104,7 +108,7 @@ pub(super) fn emit_hello(hello: &Hello, out: &mut [u8]) -> Result<usize, EmitErr
     let prefix = Prefix {
         number: hello.first_psn,
         a: hello.version,
-        b: if hello.reply_wanted { BIT_0 } else { 0 },
+        b: if hello.reply_wanted { BIT_0 } else { 0 } | if hello.measuring { BIT_1 } else { 0 },
         path: PathId(hello.paths),
         word: hello.probe_bytes,
         ..Prefix::new(opcode::HELLO, hello.dest_qpn, hello.echo)

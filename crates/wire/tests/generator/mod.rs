@@ -3,7 +3,7 @@
 
 use srdma_seams::{ConnectionId, PathId, Qpn, Rng, TransmitId};
 use srdma_wire::{
-    emit, Ack, AckBlock, AckUnit, Close, Data, Echo, Hello, Message, Nak, NakCode, Op, Packet, Space,
+    emit, Ack, AckBlock, AckUnit, Close, Data, Echo, Hello, Message, Nak, NakCode, Op, Packet, Part, Space,
     UnitTag, ACK_BLOCKS_MAX, ACK_UNITS_MAX, HEADER_BYTES_MAX,
 };
 
@@ -68,6 +68,9 @@ fn data(rng: &mut Rng) -> Data {
     let op = op(kind, rng);
     let packets = 1 + rng.below(64) as u8;
     let length = if has_payload(&op) { rng.next_u32() >> rng.below(32) } else { 0 };
+    let parts = 2 + rng.below(63) as u8;
+    let part = Part { index: rng.below(u64::from(parts)) as u8, count: parts };
+    let part = (has_payload(&op) && rng.below(4) == 0).then_some(part);
     Data {
         dest_qpn: Qpn(rng.next_u32() >> 8),
         connection: ConnectionId(rng.next_u64()),
@@ -80,6 +83,7 @@ fn data(rng: &mut Rng) -> Data {
         },
         message: Message { msn: rng.next_u32(), length, offset: rng.below(u64::from(length)) as u32 },
         solicited: rng.below(2) == 0,
+        part,
         payload_crc: (rng.below(2) == 0).then(|| rng.next_u32()),
         tag: (rng.below(4) == 0).then(|| core::array::from_fn(|_| rng.next_u32() as u8)),
         op,
@@ -125,6 +129,7 @@ fn hello(rng: &mut Rng) -> Hello {
         connection: ConnectionId(rng.next_u64() | 1),
         echo: ConnectionId(rng.next_u64()),
         reply_wanted: rng.below(2) == 0,
+        measuring: rng.below(2) == 0,
         claimed_address: core::array::from_fn(|_| rng.next_u32() as u8),
         observed_address: core::array::from_fn(|_| rng.next_u32() as u8),
         observed_port: rng.next_u32() as u16,
@@ -186,6 +191,7 @@ pub fn data_of(op: Op) -> Data {
         unit: UnitTag { transmit: TransmitId(0xb1b2_b3b4), path: PathId(0x7f), index: 2, packets: 16 },
         message: Message { msn: 0xc1c2_c3c4, length, offset },
         solicited: false,
+        part: None,
         payload_crc: None,
         tag: None,
         op,
@@ -220,6 +226,7 @@ pub fn hello_sample() -> Hello {
         connection: CONNECTION,
         echo: ConnectionId(0x1112_1314_1516_1718),
         reply_wanted: true,
+        measuring: false,
         claimed_address: core::array::from_fn(|i| 0x40 + i as u8),
         observed_address: core::array::from_fn(|i| 0x60 + i as u8),
         observed_port: 0xc123,
@@ -296,11 +303,16 @@ pub fn samples() -> Vec<(String, Packet)> {
             psn: u32::MAX,
             unit: UnitTag { transmit: TransmitId(u32::MAX), path: PathId(255), index: 63, packets: 64 },
             solicited: true,
+            part: None,
             payload_crc: Some(u32::MAX),
             tag: Some([0xff; 16]),
             ..plain
         };
         samples.push((format!("{name} full"), Packet::Data(full)));
+        if has_payload(&op) {
+            let part = Some(Part { index: 63, count: 64 });
+            samples.push((format!("{name} part"), Packet::Data(Data { part, ..full })));
+        }
         let empty = Data {
             dest_qpn: Qpn(0),
             connection: ConnectionId(0),
@@ -327,6 +339,7 @@ pub fn samples() -> Vec<(String, Packet)> {
         echo: ConnectionId(0),
         connection: ConnectionId(1),
         reply_wanted: false,
+        measuring: true,
         paths: 1,
         window_packets: 1,
         ..hello
