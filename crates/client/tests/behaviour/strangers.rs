@@ -38,6 +38,7 @@ fn guesses(dest_qpn: Qpn, src_qpn: Qpn) -> Vec<Packet> {
         message: Message { msn: 1, length: 64, offset: 0 },
         op: Op::Write { address: 0x1000, rkey: 7 },
         solicited: false,
+        part: None,
         payload_crc: None,
         tag: None,
     };
@@ -61,6 +62,7 @@ fn guesses(dest_qpn: Qpn, src_qpn: Qpn) -> Vec<Packet> {
         connection,
         echo: ConnectionId(0),
         reply_wanted: true,
+        measuring: false,
         claimed_address: [0; 16],
         observed_address: [0; 16],
         observed_port: 0,
