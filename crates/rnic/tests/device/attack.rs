@@ -126,6 +126,7 @@ fn hello(src_qpn: Qpn, dest_qpn: Qpn, connection: ConnectionId, echo: Connection
         connection,
         echo,
         reply_wanted: true,
+        measuring: false,
         claimed_address: [0; 16],
         observed_address: [0; 16],
         observed_port: 0,
