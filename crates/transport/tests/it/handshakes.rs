@@ -38,6 +38,7 @@ fn any_hello(rng: &mut Rng, ours: ConnectionId) -> Hello {
             _ => ConnectionId(0),
         },
         reply_wanted: rng.below(2) == 0,
+        measuring: rng.below(8) == 0,
         claimed_address: [0; 16],
         observed_address: [rng.next_u32() as u8; 16],
         observed_port: rng.next_u32() as u16,
