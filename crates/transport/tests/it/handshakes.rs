@@ -15,7 +15,7 @@ const DATAGRAM_BYTES_MAX: u16 = 1472;
 /// Every HELLO has as many.
 const HELLO_BYTES: u64 = 96;
 /// Larger sizes tried towards a peer that has proven to be there.
-const SETTLE_TRIES: u64 = 2;
+const SETTLE_TRIES: u64 = 3;
 
 fn bytes(hello: &Hello) -> u64 {
     u64::from(hello.probe_bytes).max(HELLO_BYTES)
