@@ -10,12 +10,10 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use srdma_ring::SleepUntil;
 use srdma_seams::Now;
-
-/// Published while the thread is awake: any work will be seen without a kick.
-const AWAKE: u64 = 0;
 
 /// Descriptors that the sleeper can wait for beside the socket.
 pub const OTHERS_MAX: usize = 6;
@@ -33,7 +31,7 @@ pub struct Woken {
 #[derive(Debug)]
 pub struct Pillow {
     timer: OwnedFd,
-    sleeping_until_ns: AtomicU64,
+    until: SleepUntil,
     /// The timer is no longer there, or the socket is not: nobody can be woken any more.
     lost: AtomicBool,
 }
@@ -49,7 +47,7 @@ impl Pillow {
         }
         // SAFETY: `fd` is a fresh descriptor that nothing else owns.
         let timer = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Pillow { timer, sleeping_until_ns: AtomicU64::new(AWAKE), lost: AtomicBool::new(false) })
+        Ok(Pillow { timer, until: SleepUntil::default(), lost: AtomicBool::new(false) })
     }
 
     /// The descriptor to include in the poll set.
@@ -76,28 +74,21 @@ impl Pillow {
     }
 
     /// Called by the sleeper before it looks for work one last time: from here on work created by
-    /// others with an earlier deadline kicks it. The fence pairs with the one in [`Pillow::kick`]: either
-    /// the sleeper's last look sees the work, or the creator sees the published time.
+    /// others with an earlier deadline kicks it.
     pub fn lie_down(&self, until: Option<Now>) {
-        let until_ns = until.map_or(u64::MAX, |now| now.0.max(AWAKE + 1));
-        self.sleeping_until_ns.store(until_ns, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        self.until.lie_down(until.map(|at| at.0));
     }
 
     /// Called by the sleeper when it is up again.
     pub fn get_up(&self) {
-        self.sleeping_until_ns.store(AWAKE, Ordering::SeqCst);
+        self.until.get_up();
     }
 
     /// Wakes the sleeper if it would sleep past `deadline`. Returns whether it had to.
     pub fn kick(&self, deadline: Now) -> bool {
-        fence(Ordering::SeqCst);
-        let until_ns = self.sleeping_until_ns.load(Ordering::SeqCst);
-        if until_ns == AWAKE || until_ns <= deadline.0 {
+        if !self.until.must_wake(deadline.0) {
             return false;
         }
-        // One kick is enough: the sleeper counts as awake from here on.
-        self.sleeping_until_ns.store(AWAKE, Ordering::SeqCst);
         self.kick_always();
         true
     }

@@ -9,7 +9,7 @@ use srdma_abi::{Completion, WcFlags, UNIT_BYTES};
 
 use crate::memory::{Layout, RingMemory};
 use crate::work::{Next, WorkConsumer, WorkProducer, ENTRY_BYTES_MAX};
-use crate::{CompletionConsumer, CompletionProducer, DoorbellPage};
+use crate::{CompletionConsumer, CompletionProducer, DoorbellPage, SleepUntil};
 
 fn memory(units: u32) -> RingMemory {
     RingMemory::heap(Layout::new(units).unwrap()).unwrap()
@@ -235,4 +235,39 @@ fn a_device_never_sleeps_on_a_ring() {
 fn two_clients_ringing_wake_a_sleeping_device_once() {
     ring_against_sleep(&[3, 4]);
     ring_against_sleep(&[3, 129]);
+}
+
+/// Makers of work publish it with a deadline; the sleeper lies down, looks once more, and sleeps if it may. It must never
+/// sleep past a deadline with nobody told to wake it.
+fn work_against_sleep(deadlines: &'static [u64]) {
+    loom::model(move || {
+        let sleep = Arc::new(SleepUntil::default());
+        let work: Arc<std::vec::Vec<AtomicU64>> =
+            Arc::new(deadlines.iter().map(|_| AtomicU64::new(u64::MAX)).collect());
+        let makers: std::vec::Vec<_> = (0..deadlines.len())
+            .map(|maker| {
+                let (sleep, work) = (sleep.clone(), work.clone());
+                thread::spawn(move || {
+                    work[maker].store(deadlines[maker], Relaxed);
+                    sleep.must_wake(deadlines[maker])
+                })
+            })
+            .collect();
+        sleep.lie_down(Some(100));
+        let due = work.iter().map(|deadline| deadline.load(Relaxed)).min().unwrap();
+        let sleeps = due >= 100;
+        let wakes = makers.into_iter().map(|maker| maker.join().unwrap()).filter(|&wake| wake).count();
+        assert!(wakes <= 1, "one is told to wake it");
+        if sleeps && deadlines.iter().any(|&deadline| deadline < 100) {
+            assert_eq!(wakes, 1, "asleep past a deadline, and nobody was told to wake it");
+        }
+    });
+}
+
+#[test]
+fn nobody_sleeps_past_work_that_is_due_earlier() {
+    work_against_sleep(&[50]);
+    work_against_sleep(&[100]);
+    work_against_sleep(&[50, 60]);
+    work_against_sleep(&[50, 200]);
 }

@@ -12,7 +12,7 @@
 //! [`memory`] and in the copy from a program's buffers in [`work`]. No operation after construction
 //! allocates or locks; several threads on one side take turns by a lock of the caller's.
 //!
-//! Read [`memory`] (layout), [`work`] (posting), [`completion`] (polling and arming), [`doorbell`].
+//! Read [`memory`] (layout), [`work`] (posting), [`completion`] (polling and arming), [`doorbell`], [`sleep`].
 //! Each says which memory ordering it uses and why. `RUSTFLAGS="--cfg loom" cargo test --release -p
 //! srdma-ring` has loom enumerate the interleavings.
 #![no_std]
@@ -25,12 +25,14 @@ extern crate std;
 pub mod completion;
 pub mod doorbell;
 pub mod memory;
+pub mod sleep;
 mod sync;
 pub mod work;
 
 pub use completion::{CompletionConsumer, CompletionProducer, Full};
 pub use doorbell::DoorbellPage;
 pub use memory::{Layout, MemoryError, RingMemory};
+pub use sleep::SleepUntil;
 pub use work::{units_for, BadRing, Next, Reserved, WorkConsumer, WorkProducer, ENTRY_BYTES_MAX};
 
 #[cfg(all(test, loom))]

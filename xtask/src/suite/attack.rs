@@ -1,5 +1,5 @@
 //! Hostile input at length: mutated packets, handshakes and whole connections, and the fuzz targets that go on where
-//! these stop.
+//! these stop; and the rooms with `unsafe` under AddressSanitizer.
 //!
 //! What counts as an execution is one mutant judged: a datagram parsed, a HELLO answered or not, a packet flown into a
 //! live connection. The mutator is our own, seeded and in the process, so that a run needs nothing but
@@ -32,6 +32,7 @@ pub fn steps() -> Vec<Step> {
         })
         .collect();
     steps.push(Step::new("fuzz/targets-build", |_| targets_build()));
+    steps.push(Step::new("memory/address-sanitizer", |_| address_sanitizer()));
     steps
 }
 
@@ -58,4 +59,36 @@ fn targets_build() -> Result<String> {
         .limit(Duration::from_secs(1800))
         .success()?;
     Ok(String::new())
+}
+
+/// What runs under AddressSanitizer, as arguments of `cargo test`: the rooms with `unsafe`, devices over real sockets, and
+/// the verbs called as no program should.
+const SANITIZED: [&[&str]; 3] = [
+    &["-p", "srdma-ring", "-p", "srdma-net", "-p", "srdma-dma", "-p", "srdma-doors", "-p", "srdma-engine"],
+    &["-p", "srdma-client", "--test", "behaviour"],
+    &["-p", "srdma-verbs", "--lib", "--test", "abuse"],
+];
+
+/// A stable compiler knows the sanitizer, too, if it is told that it may.
+fn address_sanitizer() -> Result<String> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut tests = 0;
+    for what in SANITIZED {
+        let out = Program::new("cargo")
+            .args(["test", "--quiet", "--target", &target])
+            .args(what)
+            .env("CARGO_TERM_COLOR", "never")
+            .env("CARGO_TARGET_DIR", target_directory().join("asan"))
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", "-Zsanitizer=address")
+            // Absurd sizes are asked for on purpose; what lives as long as the process is no leak.
+            .env("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=0")
+            .in_directory(&workspace())
+            .limit(Duration::from_secs(1800))
+            .success()?;
+        let said = checks::count_of_tests(&out.stdout);
+        tests += said.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+    }
+    anyhow::ensure!(tests > 100, "only {tests} tests ran");
+    Ok(format!("{tests} tests"))
 }

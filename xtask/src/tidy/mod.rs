@@ -1,6 +1,7 @@
 //! House rules that a machine can check.
 
 mod nostd;
+mod promises;
 mod readme;
 mod rooms;
 mod sources;
@@ -15,6 +16,7 @@ pub fn check() -> Result<Vec<String>> {
     findings.extend(sources::check()?);
     findings.extend(readme::check()?);
     findings.extend(compat::check(&real_steps(false)?)?);
+    findings.extend(promises::check()?);
     findings.extend(nostd::check()?);
     Ok(findings)
 }

@@ -186,6 +186,28 @@ fn a_stale_key_never_names_another_region() {
     assert!(there.is_all(7));
 }
 
+/// The pages are given back to the kernel and come anew (as under a balloon): what is read is what is there now.
+#[test]
+fn pages_that_are_discarded_and_filled_again_are_read_as_they_are() {
+    let pair = Pair::new();
+    let ((here, lkey), (there, rkey)) = (pair.a.host.region(16 * PAGE), pair.b.host.region(16 * PAGE));
+    for round in 1..20u8 {
+        there.fill(round);
+        // SAFETY: pages of the test's own mapping; their content is what is thrown away.
+        let rc = unsafe {
+            let half = std::ptr::without_provenance_mut::<libc::c_void>(there.address() as usize);
+            libc::madvise(half, 8 * PAGE as usize, libc::MADV_DONTNEED)
+        };
+        assert_eq!(rc, 0);
+        there.store(0, &[round ^ 0x80; PAGE as usize]);
+        let read = entry(Opcode::Read, 1, &[sge(&here, 0, 16 * PAGE as u32, lkey)]);
+        assert_eq!(outcomes(&[pair.a.run(to_remote(read, there.address(), rkey))]), [done(1)]);
+        assert!(here.load(0, PAGE).iter().all(|&byte| byte == round ^ 0x80), "round {round}");
+        assert!(here.load(PAGE, 7 * PAGE).iter().all(|&byte| byte == 0), "round {round}");
+        assert!(here.load(8 * PAGE, 8 * PAGE).iter().all(|&byte| byte == round), "round {round}");
+    }
+}
+
 fn minor_faults() -> i64 {
     // SAFETY: a plain struct of numbers, filled by the call.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

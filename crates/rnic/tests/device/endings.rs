@@ -469,6 +469,34 @@ fn a_full_completion_queue_fails_its_queue_pairs_and_no_others() {
 }
 
 #[test]
+fn errors_of_one_queue_pair_come_to_its_queues_alone_once_for_each_request() {
+    let mut net = Net::pair(23);
+    let (dying, living) = ([net.qp(0), net.qp(1)], [net.qp(0), net.qp(1)]);
+    for [a, b] in [dying, living] {
+        net.connect(a, b, attributes(), attributes());
+    }
+    let (local, remote) = (net.region(0, 0, 4096, ALL), net.region(1, 0, 4096, ALL));
+    net.run_for(SECOND);
+    for [a, _] in [dying, living] {
+        // Both wait for a receive that is not there.
+        (0..30).for_each(|wr_id| net.post(a, entry(Opcode::Send, wr_id, &[sge(0, 8, local)])));
+        (0..20).for_each(|wr_id| net.post_recv(a, wr_id, &[]));
+    }
+    net.run_for(Duration::from_millis(1));
+    net.go(dying[0], QpState::Err);
+    net.run_for(Duration::from_millis(1));
+    let flushed = |count| (0..count).map(|wr_id| (wr_id, Cause::Flushed as u32)).collect::<Vec<_>>();
+    assert_eq!(codes(&net.poll(dying[0], dying[0].send_cq)), flushed(30));
+    assert_eq!(codes(&net.poll(dying[0], dying[0].recv_cq)), flushed(20));
+    for cq in [living[0].send_cq, living[0].recv_cq] {
+        assert_eq!(codes(&net.poll(living[0], cq)), []);
+    }
+    (0..30).for_each(|wr_id| net.post_recv(living[1], wr_id, &[sge(0, 8, remote)]));
+    net.run_for(SECOND);
+    assert_eq!(codes(&net.poll(living[0], living[0].send_cq)), (0..30).map(|id| (id, 0)).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_fault_of_our_own_fails_every_queue_pair_and_says_so() {
     let (mut net, a, b) = Net::connected(20, Options::default());
     let local = net.region(0, 0, 4096, ALL);

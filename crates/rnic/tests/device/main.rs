@@ -3,6 +3,7 @@
 
 mod attack;
 mod basics;
+mod causes;
 mod endings;
 mod fuzzed;
 mod host;

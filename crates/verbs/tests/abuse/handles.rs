@@ -242,3 +242,58 @@ fn posting_to_and_polling_what_was_removed_is_refused() {
     }
     let _ = bad;
 }
+
+/// A queue pair in INIT, which takes receives.
+fn to_init(qp: usize) {
+    let layout = srdma_verbs::LAYOUTS.iter().find(|layout| layout.c_name == "ibv_qp_attr").unwrap();
+    let offset = |name: &str| layout.fields.iter().find(|field| field.0 == name).unwrap().1;
+    let mut attributes = [0u8; 512];
+    attributes[offset("qp_state")] = 1;
+    attributes[offset("port_num")] = 1;
+    // State, access flags, partition key and port.
+    let words = [qp, attributes.as_mut_ptr() as usize, 1 | 1 << 3 | 1 << 4 | 1 << 5, 0, 0, 0];
+    // SAFETY: a live queue pair, and attributes with room to spare.
+    assert_eq!(unsafe { call(export("ibv_modify_qp"), words) }.0 as i32, 0);
+}
+
+/// Programs must not, but some do: one thread posts and polls while another removes.
+#[test]
+fn posting_and_polling_while_another_thread_removes_ends_in_errors() {
+    type Post = unsafe extern "C" fn(usize, usize, usize) -> i32;
+    type Poll = unsafe extern "C" fn(usize, i32, usize) -> i32;
+    let _alone = alone();
+    let mut refused = 0;
+    for _ in 0..100 {
+        let objects = Objects::new();
+        let (qp, cq, context) = (objects.get(Kind::Qp), objects.get(Kind::Cq), objects.get(Kind::Context));
+        to_init(qp);
+        let table = srdma_verbs::LAYOUTS.iter().find(|layout| layout.c_name == "ibv_context").unwrap();
+        let ops = context + table.fields.iter().find(|field| field.0 == "ops").unwrap().1;
+        // SAFETY: the table of an open context; its functions are of these types.
+        let (post, poll) = unsafe {
+            (
+                field::<Post>(ops, "ibv_context_ops", "post_recv"),
+                field::<Poll>(ops, "ibv_context_ops", "poll_cq"),
+            )
+        };
+        let (request, mut bad, mut completions) = ([0u64; 8], 0usize, [0u64; 64]);
+        refused += std::thread::scope(|scope| {
+            let user = scope.spawn(|| {
+                let (at, bad) = (request.as_ptr() as usize, &raw mut bad as usize);
+                let place = completions.as_mut_ptr() as usize;
+                let mut gone = 0;
+                while gone < 10 {
+                    // SAFETY: an empty request and places for results; the objects are alive or in their graves.
+                    unsafe {
+                        gone += i32::from(post(qp, at, bad) == libc::EINVAL);
+                        poll(cq, 8, place);
+                    }
+                }
+                gone
+            });
+            objects.remove();
+            user.join().unwrap()
+        });
+    }
+    assert_eq!(refused, 1000);
+}

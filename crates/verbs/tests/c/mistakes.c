@@ -1,5 +1,6 @@
 /* Queues that are full, lists that are wrong in the middle, and registered memory that is not there: what was good
  * completes, what was not is named by bad_wr or ends as a completion with an error, and the process lives. */
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include "pair.h"
@@ -195,6 +196,52 @@ static void memory_that_is_not_there(struct ibv_pd *pd, struct ibv_cq *cqs[2])
 	CHECK(ibv_dereg_mr(wild) == 0);
 }
 
+static struct ibv_cq_ex *shared;
+static int inside;
+
+/* What one thread starts, it ends, whether it found something, a next one, or nothing at all. */
+static void *iterate(void *unused)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	int i;
+
+	(void)unused;
+	for (i = 0; i < 20000; i++) {
+		if (ibv_start_poll(shared, &attr))
+			continue;
+		CHECK(__atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 1);
+		while (ibv_next_poll(shared) == 0)
+			;
+		CHECK(ibv_next_poll(shared) == ENOENT);
+		CHECK(__atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 0);
+		ibv_end_poll(shared);
+	}
+	return NULL;
+}
+
+/* Two threads iterate over one queue: never at once, and never without end (rdma-core PR 1617). */
+static void iterating_together(struct ibv_context *context, struct ibv_pd *pd)
+{
+	struct ibv_cq_init_attr_ex init = { .cqe = 64 };
+	struct ibv_send_wr wr = send_of(NULL, IBV_WR_SEND, 1), *bad;
+	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+	pthread_t threads[2];
+	struct end end;
+	int i;
+
+	NEED(shared = ibv_create_cq_ex(context, &init));
+	end = end_on(pd, ibv_cq_ex_to_cq(shared));
+	/* In the error state every request completes at once. */
+	NEED(ibv_modify_qp(end.qp, &error, IBV_QP_STATE) == 0);
+	for (i = 0; i < 2; i++)
+		NEED(pthread_create(&threads[i], NULL, iterate, NULL) == 0);
+	for (i = 0; i < 30; i++)
+		CHECK(ibv_post_send(end.qp, &wr, &bad) == 0 || errno == ENOMEM);
+	for (i = 0; i < 2; i++)
+		NEED(pthread_join(threads[i], NULL) == 0);
+	CHECK(ibv_destroy_qp(end.qp) == 0 && ibv_destroy_cq(end.cq) == 0);
+}
+
 int main(void)
 {
 	struct ibv_context *context = open_first();
@@ -210,6 +257,7 @@ int main(void)
 	full_queues(pd, cqs);
 	wrong_in_the_middle(pd, cqs);
 	memory_that_is_not_there(pd, cqs);
+	iterating_together(context, pd);
 	CHECK(ibv_destroy_cq(cqs[0]) == 0 && ibv_destroy_cq(cqs[1]) == 0);
 	CHECK(ibv_dereg_mr(mr) == 0 && ibv_dealloc_pd(pd) == 0);
 	CHECK(ibv_close_device(context) == 0);
