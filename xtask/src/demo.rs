@@ -219,11 +219,11 @@ fn summary(title: &str, scene: &Scene) -> Value {
     json!({"title": title, "rows": rows, "data_verified": scene.verified.is_ok(), "data_not_verified": scene.verified.as_ref().err()})
 }
 
-/// The spines that carried more than a stray share.
+/// The spines that carried more than a stray share, which acknowledgements on their way back are.
 fn went_over(spines: &[SpineCount]) -> String {
     let total: u64 = spines.iter().map(crossed).sum();
     let busy: Vec<usize> = (0..spines.len())
-        .filter(|&index| crossed(&spines[index]) * 20 > total)
+        .filter(|&index| crossed(&spines[index]) * 10 > total)
         .map(|index| index + 1)
         .collect();
     match &busy[..] {

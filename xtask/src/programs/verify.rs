@@ -29,10 +29,12 @@ impl NotVerified {
             return format!("bytes were wrong; {}", complaint(side).unwrap_or_else(|| side.end()));
         }
         let failed = || sides.iter().filter(|(_, side)| side.code != Some(0));
-        // The side that says something knows more than the one that only broke off.
-        let told = failed().find_map(|(name, side)| Some(format!("{name}: {}", complaint(side)?)));
-        let ended = || failed().map(|(name, side)| format!("the {name} {}", side.end())).collect::<Vec<_>>();
-        format!("the check could not finish; {}", told.unwrap_or_else(|| ended().join(", ")))
+        let ended = |(name, side): &(&str, &Outcome)| format!("the {name} {}", side.end());
+        // A side that somebody else killed is the cause of what the other complains of.
+        let killed = failed().find(|(_, side)| side.signal.is_some() && !side.timed_out).map(ended);
+        let told = || failed().find_map(|(name, side)| Some(format!("{name}: {}", complaint(side)?)));
+        let both = || failed().map(ended).collect::<Vec<_>>().join(", ");
+        format!("the check could not finish; {}", killed.or_else(told).unwrap_or_else(both))
     }
 }
 
@@ -103,7 +105,16 @@ mod tests {
                 side(Some(1), "srdma: flag round 1"),
                 "bytes were wrong; srdma: flag round 1",
             ),
-            (side(Some(2), "srdma: no route\n"), side(None, ""), "could not finish; client: srdma: no route"),
+            (
+                side(Some(2), "srdma: no route\n"),
+                side(Some(2), ""),
+                "could not finish; client: srdma: no route",
+            ),
+            (
+                side(Some(2), "srdma: gone\n"),
+                Outcome { timed_out: false, ..side(None, "") },
+                "could not finish; the server was ended by signal 9",
+            ),
             (side(Some(2), ""), side(Some(2), "srdma: no\n"), "could not finish; server: srdma: no"),
             (side(Some(0), ""), side(None, ""), "could not finish; the server did not end within 7s"),
             (
