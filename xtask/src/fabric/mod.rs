@@ -240,6 +240,16 @@ impl Fabric {
         self.leaves.iter().try_for_each(|leaf| leaf.ip(&format!("link set {} {word}", spine.name)))
     }
 
+    /// From now on the spines pass only packets of up to `mtu_bytes`, and drop larger ones without telling anybody.
+    pub fn narrow_spines(&self, mtu_bytes: u32) -> Result<()> {
+        for spine in &self.spines {
+            spine.nft(&format!(
+                "insert rule ip fabric loss meta length > {mtu_bytes} ip protocol udp counter drop"
+            ))?;
+        }
+        Ok(())
+    }
+
     /// What crossed each spine so far, by the kernel's counters.
     pub fn counts(&self) -> Result<Vec<SpineCount>> {
         self.spines

@@ -9,6 +9,7 @@ use serde_json::Value;
 /// One process's statistics.
 #[derive(Clone, Debug)]
 pub struct Stats {
+    faults: Value,
     queue_pairs: Vec<Value>,
 }
 
@@ -24,11 +25,17 @@ impl Stats {
     fn from_json(json: Value) -> Result<Stats> {
         ensure!(json["version"] == 1, "statistics of version {}, this reads 1", json["version"]);
         let queue_pairs = json["qps"].as_array().context("statistics have no qps")?.clone();
-        Ok(Stats { queue_pairs })
+        Ok(Stats { faults: json["faults"].clone(), queue_pairs })
     }
 
     fn sum(&self, name: &str) -> u64 {
         self.queue_pairs.iter().filter_map(|qp| qp[name].as_u64()).sum()
+    }
+
+    /// What a plan of faults has done, all kinds together.
+    pub fn faults(&self) -> u64 {
+        const KINDS: [&str; 6] = ["drops", "duplicates", "corruptions", "delays", "freezes", "failures"];
+        KINDS.iter().filter_map(|kind| self.faults[*kind].as_u64()).sum()
     }
 
     /// Bytes sent, headers included.

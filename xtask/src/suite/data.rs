@@ -77,7 +77,8 @@ fn come_and_go(launcher: &Launcher, cycles: u32) -> Result<String> {
     Ok(out.stdout.trim().to_owned())
 }
 
-fn pair(launcher: &Launcher, seconds: u64) -> Result<Pair> {
+/// The pattern program on both sides, the client working for `seconds`.
+pub fn pair(launcher: &Launcher, seconds: u64) -> Result<Pair> {
     let mut pair = Pair::new("");
     pair.argv = vec![launcher.c_program("pattern")?.display().to_string()];
     pair.client_args = ["--seconds".into(), seconds.to_string()].into();

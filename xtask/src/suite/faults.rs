@@ -33,7 +33,107 @@ pub fn steps(soak: bool) -> Vec<Step> {
     steps.push(Step::new("faults/spine-down", |setting| spine_fails(setting, Fault::LinksDown)));
     steps.push(Step::new("faults/spine-swallows", |setting| spine_fails(setting, Fault::Swallows)));
     steps.push(Step::new("faults/peer-killed", peer_killed));
+    for line in ["ib_write_bw -F -D 6", "ib_read_bw -F -D 6"] {
+        steps
+            .push(Step::new(format!("faults/spine-flaps {line}"), move |setting| spine_flaps(setting, line)));
+        steps.push(Step::new(format!("faults/uplink-flaps {line}"), move |setting| {
+            interrupted(setting, line, Spec::spines(Some(200)), uplink_flaps).map(|end| end.to_string())
+        }));
+        steps.push(Step::new(format!("faults/mtu-lowered {line}"), move |setting| {
+            let spec = Spec { mtu_bytes: 9000, ..Spec::spines(None).loss(&[], false) };
+            interrupted(setting, line, spec, mtu_lowered).map(|end| end.to_string())
+        }));
+    }
+    steps.push(Step::new("faults/address-removed", address_removed));
     steps
+}
+
+/// Codes that a network's failing may end a connection with: no answer, no way, the peer's end, a path become too
+/// narrow.
+const NETWORK: [u64; 5] = [40, 42, 43, 46, 1];
+
+/// How a run ended that the network interrupted.
+enum End {
+    /// As if nothing had been.
+    Well,
+    /// With these codes.
+    Named(Vec<u64>),
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            End::Well => f.write_str("went on"),
+            End::Named(codes) => write!(f, "ended, codes {codes:?}"),
+        }
+    }
+}
+
+/// Runs `line`, lets `meanwhile` befall the network in mid-run: the run goes on, or both sides end with an error of the
+/// table that is the network's. Neither hangs.
+fn interrupted(
+    setting: &Setting<'_>,
+    line: &str,
+    spec: Spec,
+    meanwhile: fn(&Fabric) -> Result<()>,
+) -> Result<End> {
+    let fabric = Fabric::build(spec)?;
+    let done = Pair::new(line).limit(60).run_while(setting.launcher()?, &fabric, |client| {
+        wait_for_bytes(&fabric, 50_000_000, || client.has_ended())?;
+        meanwhile(&fabric)
+    })?;
+    for side in [&done.client, &done.server] {
+        ensure!(!side.timed_out, "a side hangs: {}", side.story());
+    }
+    let codes: Vec<u64> =
+        [&done.client_stats, &done.server_stats].into_iter().flatten().flat_map(|s| s.failures()).collect();
+    if codes.is_empty() {
+        done.success()?;
+        return Ok(End::Well);
+    }
+    ensure!(codes.iter().all(|code| NETWORK.contains(code)), "codes {codes:?}: {}", done.client.story());
+    ensure!(codes.iter().any(|code| *code != 1), "nobody says why: {}", done.client.story());
+    Ok(End::Named(codes))
+}
+
+/// A spine's links go and come back: nobody notices.
+fn spine_flaps(setting: &Setting<'_>, line: &str) -> Result<String> {
+    let end = interrupted(setting, line, Spec::spines(Some(200)), |fabric| {
+        fabric.set_spine_up(0, false)?;
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        fabric.set_spine_up(0, true)
+    })?;
+    ensure!(matches!(end, End::Well), "{end}");
+    Ok(end.to_string())
+}
+
+/// The host's own link goes for two seconds, its routes with it, and both come back.
+fn uplink_flaps(fabric: &Fabric) -> Result<()> {
+    fabric.h1.ip("link set eth0 down")?;
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    fabric.h1.ip("link set eth0 up\nroute add default via 10.77.1.1")
+}
+
+/// Every spine lets only packets of 1500 bytes pass from now on, and says so to nobody.
+fn mtu_lowered(fabric: &Fabric) -> Result<()> {
+    fabric.narrow_spines(1500)
+}
+
+/// The address that a device has is taken from the host: its queue pairs end, and the error names it.
+fn address_removed(setting: &Setting<'_>) -> Result<String> {
+    let fabric = Fabric::build(Spec::spines(Some(200)))?;
+    let address = fabric.h1.address.to_string();
+    let done =
+        Pair::new("ib_write_bw -F -D 8").limit(60).run_while(setting.launcher()?, &fabric, |client| {
+            wait_for_bytes(&fabric, 50_000_000, || client.has_ended())?;
+            fabric.h1.ip(&format!("address del {address}/24 dev eth0"))
+        })?;
+    ensure!(!done.client.timed_out && !done.server.timed_out, "a side hangs: {}", done.client.story());
+    ensure!(done.client.code.is_some_and(|code| code != 0), "{}", done.client.story());
+    let codes = done.client_stats()?.failures();
+    ensure!(codes.iter().all(|code| NETWORK.contains(code)) && !codes.is_empty(), "codes {codes:?}");
+    ensure!(done.client.stderr.contains(&address), "nothing names {address}: {}", done.client.story());
+    Ok(format!("ended after {:.1} s, codes {codes:?}", done.client.wall.as_secs_f64()))
 }
 
 /// The server is killed under way: the client ends with an error of its own, and does not hang.

@@ -5,6 +5,7 @@
 //! real programs each make a network of their own, so `--jobs` may run several at once.
 
 mod attack;
+mod chaos;
 mod checks;
 pub mod compat;
 mod data;
@@ -171,6 +172,7 @@ pub fn real_steps(soak: bool) -> Result<Vec<Step>> {
     steps.extend(paths::steps());
     steps.extend(faults::steps(soak));
     steps.extend(data::steps());
+    steps.extend(chaos::steps());
     Ok(steps)
 }
 

@@ -6,11 +6,11 @@ use srdma_transport::{Config, SelectorKind};
 use crate::link::{Link, Queues, Span};
 use crate::sim::Sim;
 
-const MS: u64 = 1_000_000;
-const SPINE_BYTES_PER_S: u64 = 25_000_000;
+pub const MS: u64 = 1_000_000;
+pub const SPINE_BYTES_PER_S: u64 = 25_000_000;
 
 /// `count` equal queues behind 128 paths; which path uses which queue is a hash of its number.
-fn spines(seed: u64, count: u64, bytes_per_s: u64) -> Link {
+pub fn spines(seed: u64, count: u64, bytes_per_s: u64) -> Link {
     let mut rng = Rng::stream(seed, "hash", 0);
     let mut link = Link::new(seed, vec![50_000; 128]);
     link.queues = Some(Queues {
@@ -24,7 +24,7 @@ fn spines(seed: u64, count: u64, bytes_per_s: u64) -> Link {
     link
 }
 
-fn flooded(seed: u64, selector: SelectorKind, datagram_bytes: u16, link: Link) -> Sim {
+pub fn flooded(seed: u64, selector: SelectorKind, datagram_bytes: u16, link: Link) -> Sim {
     let config = Config { selector, ..Config::default() };
     let mut sim = Sim::new(seed, &config, datagram_bytes, link);
     sim.remember = false;
@@ -34,7 +34,7 @@ fn flooded(seed: u64, selector: SelectorKind, datagram_bytes: u16, link: Link) -
 }
 
 /// Payload bytes per second that arrive between `from` and `until` (milliseconds).
-fn goodput(sim: &mut Sim, from: u64, until: u64) -> f64 {
+pub fn goodput(sim: &mut Sim, from: u64, until: u64) -> f64 {
     sim.run_until(from * MS).unwrap();
     let before = sim.ends[1].responders[0].bytes;
     sim.run_until(until * MS).unwrap();

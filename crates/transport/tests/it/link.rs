@@ -1,6 +1,7 @@
 //! The network between the two ends: what happens to each packet.
 
-use srdma_seams::Rng;
+use srdma_seams::fault::{Class, Direction, Subject};
+use srdma_seams::{FaultPlan, Now, PathId, Rng, Verdict};
 
 /// From when until when something holds, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +64,8 @@ pub struct Link {
     /// The same, for a time, in one direction (0, 1) or both (2).
     pub narrow: (Span, u16, usize),
     pub queues: Option<Queues>,
+    /// What end 0 does to its own packets, going and coming.
+    pub faults: Option<FaultPlan>,
     last_arrival: Vec<[u64; 2]>,
     rng: Rng,
 }
@@ -80,6 +83,17 @@ pub enum Kind {
 pub struct Fate {
     pub arrivals: [Option<u64>; 2],
     pub ce: bool,
+}
+
+/// A packet as end 0's plan of faults looks at it.
+fn subject(side: usize, path: u16, kind: Kind) -> Subject {
+    let direction = if side == 0 { Direction::Send } else { Direction::Receive };
+    let class = match kind {
+        Kind::Hello => Class::Control,
+        Kind::Data => Class::Data,
+        Kind::Ack => Class::Ack,
+    };
+    Subject { direction, path: PathId(path), class }
 }
 
 impl Link {
@@ -108,17 +122,36 @@ impl Link {
             mtu_bytes: u16::MAX,
             narrow: (Span(0, 0), u16::MAX, 2),
             queues: None,
+            faults: None,
             rng: Rng::stream(seed, "link", 0),
         }
     }
 
     /// Whether a whole unit vanishes.
-    pub fn loses_burst(&mut self, now: u64) -> bool {
-        self.loss_span.holds(now) && self.rng.chance_ppm(self.burst_loss_ppm)
+    pub fn loses_burst(&mut self, now: u64, side: usize, path: u16) -> bool {
+        let lost = self.loss_span.holds(now) && self.rng.chance_ppm(self.burst_loss_ppm);
+        let subject = subject(side, path, Kind::Data);
+        lost || self.faults.as_mut().is_some_and(|plan| plan.decide_burst(Now(now), subject) == Verdict::Drop)
+    }
+
+    /// If end 0 stands still, until when.
+    pub fn frozen_until(&self, now: u64) -> Option<u64> {
+        self.faults.as_ref()?.frozen_until(Now(now)).map(|until| until.0)
     }
 
     pub fn pass(&mut self, now: u64, side: usize, path: u16, kind: Kind, bytes: u64) -> Fate {
         let mut fate = Fate::default();
+        let verdict = match &mut self.faults {
+            Some(plan) => plan.decide(Now(now), subject(side, path, kind)),
+            None => Verdict::Pass,
+        };
+        let (late, twice) = match verdict {
+            Verdict::Pass => (0, false),
+            // The header check notices.
+            Verdict::Drop | Verdict::Corrupt(_) => return fate,
+            Verdict::Duplicate => (0, true),
+            Verdict::Delay(span) => (span.0, false),
+        };
         let black = self.black_span.holds(now) && self.black.contains(&path);
         let muted = kind == Kind::Data && self.data_outage.holds(now);
         let (span, narrow_bytes, narrow_side) = self.narrow;
@@ -156,7 +189,9 @@ impl Link {
         let slow = if self.slow.holds(now) { self.slow_by } else { 1 };
         let mut arrival =
             leaves + self.delay_ns[usize::from(path)] * slow + self.rng.below(self.jitter_ns + 1);
-        if self.rng.chance_ppm(self.reorder_ppm) {
+        if late > 0 {
+            arrival += late;
+        } else if self.rng.chance_ppm(self.reorder_ppm) {
             arrival += self.rng.below(self.reorder_ns + 1);
         } else {
             let last = &mut self.last_arrival[usize::from(path)][side];
@@ -164,7 +199,7 @@ impl Link {
             *last = arrival;
         }
         fate.arrivals[0] = Some(arrival);
-        if self.rng.chance_ppm(self.duplicate_ppm) {
+        if self.rng.chance_ppm(self.duplicate_ppm) || twice {
             fate.arrivals[1] = Some(arrival + self.rng.below(1_000_000));
         }
         fate

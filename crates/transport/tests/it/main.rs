@@ -6,6 +6,7 @@
 mod answers;
 mod behaviour;
 mod capacity;
+mod chaos;
 mod counts;
 mod handshakes;
 mod link;

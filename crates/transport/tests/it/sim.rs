@@ -236,6 +236,9 @@ impl Sim {
             self.ends[side].inbox.clear();
             return;
         }
+        if let Some(until) = self.link.frozen_until(self.now).filter(|_| side == 0) {
+            return self.wake(0, until);
+        }
         let now = Now(self.now);
         for wire in std::mem::take(&mut self.ends[side].inbox) {
             if let Err(what) = self.receive(side, wire) {
@@ -323,7 +326,7 @@ impl Sim {
     }
 
     fn send_unit(&mut self, side: usize, unit: &Unit, probe: bool) {
-        let vanishes = self.link.loses_burst(self.now);
+        let vanishes = self.link.loses_burst(self.now, side, unit.path.0);
         let mut datagrams = 0;
         for index in 0..unit.packets {
             let seq = unit.first + u64::from(index);
