@@ -173,6 +173,58 @@ rows! {
 pub const INJECTED: u16 = 0x8000;
 
 impl Cause {
+    /// How it is met and what the peer sees of it, one or two sentences.
+    pub const fn met(self) -> &'static str {
+        match self {
+            Cause::Flushed => {
+                "After ibv_modify_qp to ERR, or behind another failure; in order of posting. The peer is told nothing."
+            }
+            Cause::LocalKey | Cause::LocalBounds | Cause::LocalAccess => {
+                "When the request was taken from its queue, or a message met the receive; no byte was moved. The sender \
+                 of a message that met such a receive sees RemoteFault; otherwise the peer is told nothing."
+            }
+            Cause::LocalFault => {
+                "When the kernel was asked to read or write the memory. What the message had already placed stays placed."
+            }
+            Cause::BadEntry | Cause::MessageTooLong | Cause::AtomicShape => {
+                "When the request was taken from the send queue; nothing was sent. The peer is told nothing."
+            }
+            Cause::ReceiveTooSmall => "By the receive, at the responder. The sender sees RemoteReceiveTooSmall.",
+            Cause::RemoteKey | Cause::RemoteBounds | Cause::RemoteAccess => {
+                "The peer looked at its table when the first packet came, before a byte was moved, and sent a NAK. Its queue \
+                 pair is in the error state, with the event IBV_EVENT_QP_ACCESS_ERR."
+            }
+            Cause::RemoteInvalid | Cause::RemoteTooManyReads => {
+                "The peer judged the request before it carried it out, and sent a NAK. Its queue pair is in the error state, \
+                 with the event IBV_EVENT_QP_REQ_ERR."
+            }
+            Cause::RemoteFault => {
+                "When the peer's kernel was asked to read or write the memory; part of the message may be placed. The peer's \
+                 queue pair is in the error state."
+            }
+            Cause::RemoteReceiveTooSmall => "The peer's receive completed with ReceiveTooSmall, and a NAK was sent.",
+            Cause::NoAnswer => {
+                "Every packet was sent again, on other paths too, for retry_cnt times the timeout, without any progress. \
+                 The peer, if it lives, sees nothing."
+            }
+            Cause::NoHandshake => {
+                "The handshake was repeated, in several sizes, for retry_cnt times the timeout; not one answer came."
+            }
+            Cause::PeerClosed => "The peer said goodbye (CLOSE) while requests were outstanding, or before they were posted.",
+            Cause::Unreachable => "The kernel refused to send: no route, or an interface that is down.",
+            Cause::Version => "The peer answered the handshake with another version number.",
+            Cause::RnrExceeded => {
+                "The peer refused the same message rnr_retry + 1 times, its RNR timer apart. The peer is told nothing."
+            }
+            Cause::PathMtu => "Probes of every size down to the least failed on paths that still carry small packets.",
+            Cause::CqOverrun => {
+                "When a completion was to be written: the queue pairs that use the queue fail, with the event \
+                 IBV_EVENT_CQ_ERR. Peers whose messages could not be completed see NoAnswer."
+            }
+            Cause::Internal => "A panic was caught in our own code: all queue pairs of the device fail, with IBV_EVENT_QP_FATAL.",
+        }
+    }
+
     /// The row of this cause.
     pub fn row(self) -> &'static Row {
         let mut i = 0;
@@ -208,6 +260,7 @@ mod tests {
         for row in TABLE {
             assert_eq!(Cause::from_code(row.cause as u32), Some(row.cause));
             assert_eq!(row.cause.row().what, row.what);
+            assert!(row.cause.met().ends_with('.') && !row.cause.met().contains("  "), "{}", row.cause.met());
         }
         assert_eq!(Cause::from_code(0), None);
     }

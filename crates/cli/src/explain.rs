@@ -75,7 +75,8 @@ fn text(rows: &[&Row]) -> String {
         [row] => {
             let code = row.cause as u16;
             let _ = writeln!(text, "{code}  {}  ({})", name(row), status_name(row.status));
-            let _ = writeln!(text, "What:   {}\nRemedy: {}", row.what, row.remedy);
+            let _ =
+                writeln!(text, "What:   {}\nMet:    {}\nRemedy: {}", row.what, row.cause.met(), row.remedy);
         }
         _ => {
             for row in rows {
@@ -96,6 +97,7 @@ fn object(row: &Row, injected: bool) -> serde_json::Value {
         "status": status_name(row.status),
         "status_code": row.status as u8,
         "what": row.what,
+        "met": row.cause.met(),
         "remedy": row.remedy,
     })
 }
@@ -139,7 +141,9 @@ mod tests {
             let (found, injected) = rows(&format!("{:#x}", code | INJECTED)).unwrap();
             assert_eq!((found[0].cause, injected), (row.cause, true));
             let shown = text(&[row]);
-            assert!(shown.contains(row.what) && shown.contains(row.remedy), "{shown}");
+            for part in [row.what, row.cause.met(), row.remedy] {
+                assert!(shown.contains(part), "{shown}");
+            }
         }
         assert_eq!(rows("list").unwrap().0.len(), TABLE.len());
         assert_eq!(text(&rows("list").unwrap().0).lines().count(), TABLE.len());
