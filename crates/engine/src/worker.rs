@@ -8,7 +8,7 @@ use srdma_rnic::world::PayloadRef;
 use srdma_rnic::{Batch, Nic};
 use srdma_seams::event::DropCause;
 use srdma_seams::{Duration, Now, PathId, Qpn, Slot};
-use srdma_wire::{Echo, Packet};
+use srdma_wire::{Echo, Follower, Packet};
 
 use crate::announce;
 use crate::clock;
@@ -46,6 +46,7 @@ pub(crate) struct Worker {
     pub(crate) freezes: u64,
     echo_second: u64,
     echoes: u32,
+    follower: Follower,
 }
 
 impl Worker {
@@ -64,6 +65,7 @@ impl Worker {
             freezes: 0,
             echo_second: 0,
             echoes: 0,
+            follower: Follower::new(),
         }
     }
 
@@ -179,7 +181,7 @@ impl Worker {
         let mut echoes: Vec<(SocketAddr, Echo)> = Vec::new();
         for segment in batch.segments() {
             let bytes = batch.packet(&segment);
-            match srdma_wire::parse(bytes) {
+            match self.follower.parse(bytes) {
                 Ok((Packet::Echo(echo), _)) if !echo.reply => {
                     echoes.push((segment.from, answer(&echo, &segment)));
                 }
