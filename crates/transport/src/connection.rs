@@ -42,6 +42,8 @@ pub struct Connection {
     /// Since when messages have been waiting for the handshake.
     waiting_since: Option<Now>,
     expecting: Option<Expecting>,
+    /// Only packets too small to go on with get through.
+    too_narrow: bool,
 }
 
 impl Connection {
@@ -57,6 +59,7 @@ impl Connection {
             identity,
             waiting_since: None,
             expecting: None,
+            too_narrow: false,
             config,
         })
     }
@@ -151,21 +154,28 @@ impl Connection {
     }
 
     /// A search for the packet size may be due, or done.
-    fn watch_size(&mut self, now: Now, obs: &mut impl Observer) -> Result<(), Failure> {
+    fn watch_size(&mut self, now: Now, obs: &mut impl Observer) {
         if let Some(mtu_bytes) = self.handshake.search.on_timeout(now) {
             let payload_bytes = self.payload_of(mtu_bytes).filter(|_| mtu_bytes >= DATAGRAM_BYTES_MIN);
-            let shrunk =
-                payload_bytes.is_some_and(|payload_bytes| self.sender.shrink(payload_bytes, &self.config));
-            obs.event(now, Event::PathNarrowed { qpn: self.identity.local_qpn, mtu_bytes });
-            if !shrunk {
-                return Err(Failure::PathMtu);
+            let shrunk = payload_bytes.is_some_and(|bytes| self.sender.shrink(bytes, &self.config));
+            self.too_narrow = !shrunk;
+            if shrunk {
+                self.handshake.shrink(mtu_bytes);
+                obs.event(now, Event::PathNarrowed { qpn: self.identity.local_qpn, mtu_bytes });
             }
-            self.handshake.shrink(mtu_bytes);
         }
         if self.sender.suspects_size() {
             self.search_size(now, false);
         }
-        Ok(())
+    }
+
+    /// What a failure for lack of answers is called.
+    fn no_answer(&self) -> Failure {
+        if self.too_narrow {
+            Failure::PathMtu
+        } else {
+            Failure::NoAnswer
+        }
     }
 
     /// Payload bytes of a packet with `datagram_bytes`: a multiple of 8.
@@ -217,6 +227,7 @@ impl Connection {
         self.sender.on_ack(now, ack, &self.config, obs)?;
         self.heard(now);
         if self.sender.take_full_came() {
+            self.too_narrow = false;
             self.handshake.search.full_came(now);
         } else if self.sender.suspects_size() {
             self.search_size(now, false);
@@ -374,7 +385,7 @@ impl Connection {
             return Err(Failure::NoHandshake);
         }
         if self.answers_failure_at().is_some_and(|at| now >= at) {
-            return Err(Failure::NoAnswer);
+            return Err(self.no_answer());
         }
         if self.ask_at().is_some_and(|at| now >= at) {
             if let Some(expecting) = &mut self.expecting {
@@ -382,8 +393,8 @@ impl Connection {
             }
             self.handshake.ask();
         }
-        self.sender.on_timeout(now, &self.config, obs)?;
-        self.watch_size(now, obs)
+        self.watch_size(now, obs);
+        self.sender.on_timeout(now, &self.config, obs).map_err(|_| self.no_answer())
     }
 
     /// Bytes of the tables that grow with what is in flight.

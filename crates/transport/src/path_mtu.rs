@@ -11,13 +11,18 @@ use srdma_wire::HELLO_BYTES;
 
 use crate::handshake::SIZES;
 
-/// Rounds in which small probes arrive and full ones do not before that is believed.
-const ROUNDS: u8 = 3;
+/// Rounds with answers, but none for a full probe, before that is believed. A queue of few bytes that
+/// overflows swallows large packets rather than small ones, but not each and every one.
+const ROUNDS: usize = 4;
+/// Rounds without any answer after which nobody is there to answer.
+const SILENT_ROUNDS: u8 = 3;
 /// Least time that a round waits for answers.
 const ROUND_MIN: Duration = Duration::from_millis(10);
-/// Time after a search that found nothing wrong before the next.
-const REST: Duration = Duration::from_millis(200);
-/// Probes of full size in a round: heavy loss must not look like a narrow path.
+/// Time after a search that found nothing wrong before the next; doubles up to [`REST_MAX`].
+const REST_MIN: Duration = Duration::from_millis(500);
+/// See [`REST_MIN`].
+const REST_MAX: Duration = Duration::from_secs(10);
+/// Probes of full size in a round, ahead of all others.
 const FULL_PROBES: usize = 3;
 /// Probes of a round: those, the usual sizes, the smallest HELLO.
 const PROBES: usize = FULL_PROBES + SIZES.len() + 1;
@@ -28,6 +33,8 @@ pub(crate) struct Search {
     round: Option<Round>,
     /// No search before this.
     rest_until: Now,
+    /// Searches in a row that found nothing wrong.
+    fruitless: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +43,14 @@ struct Round {
     full: u16,
     gap: Duration,
     ends: Now,
-    /// Rounds left.
-    left: u8,
     /// Probes of this round already sent.
     sent: usize,
-    /// Largest probe that came, once one has.
+    /// Largest probe of this round that came, if one did.
     best: Option<u16>,
+    /// The same of earlier rounds with answers.
+    bests: [u16; ROUNDS],
+    answered: usize,
+    silent: u8,
 }
 
 impl Search {
@@ -50,7 +59,8 @@ impl Search {
     pub(crate) fn start(&mut self, now: Now, full: u16, gap: Duration, urgent: bool) {
         if self.round.is_none() && (urgent || now >= self.rest_until) {
             let gap = gap.max(ROUND_MIN);
-            self.round = Some(Round { full, gap, ends: now + gap, left: ROUNDS, sent: 0, best: None });
+            let (ends, bests) = (now + gap, [0; ROUNDS]);
+            self.round = Some(Round { full, gap, ends, sent: 0, best: None, bests, answered: 0, silent: 0 });
         }
     }
 
@@ -65,10 +75,10 @@ impl Search {
         Some(size)
     }
 
-    /// A full packet got through.
+    /// A full packet got through: its size is not to blame.
     pub(crate) fn full_came(&mut self, now: Now) {
-        if self.round.take().is_some() {
-            self.rest_until = now + REST;
+        if self.round.is_some() {
+            self.end(now, true);
         }
     }
 
@@ -78,10 +88,6 @@ impl Search {
         if bytes >= round.full {
             return self.full_came(now);
         }
-        if round.best.is_none() {
-            // Earlier rounds may have met a peer that was not listening.
-            round.left = ROUNDS;
-        }
         round.best = round.best.max(Some(bytes));
     }
 
@@ -90,18 +96,35 @@ impl Search {
         self.round.map(|round| if round.sent < PROBES { Now(0) } else { round.ends })
     }
 
-    /// The size that gets through, if it has turned out to be less than the one in use.
+    /// The size that gets through, if it has turned out to be less than the one in use: what came in all
+    /// rounds but one, since anything may be lost once.
     pub(crate) fn on_timeout(&mut self, now: Now) -> Option<u16> {
         let round = self.round.as_mut().filter(|round| round.sent == PROBES && now >= round.ends)?;
-        round.left -= 1;
-        if round.left > 0 {
-            (round.sent, round.ends) = (0, now + round.gap);
+        match round.best.take() {
+            Some(best) => {
+                round.bests[round.answered] = best;
+                round.answered += 1;
+            }
+            None => round.silent += 1,
+        }
+        if round.answered == ROUNDS {
+            let mut bests = round.bests;
+            bests.sort_unstable();
+            self.end(now, false);
+            return Some(bests[1]);
+        }
+        if round.silent == SILENT_ROUNDS {
+            self.end(now, true);
             return None;
         }
-        let best = round.best;
+        (round.sent, round.ends) = (0, now + round.gap);
+        None
+    }
+
+    fn end(&mut self, now: Now, fruitless: bool) {
         self.round = None;
-        self.rest_until = now + REST;
-        best
+        self.fruitless = if fruitless { self.fruitless + 1 } else { 0 };
+        self.rest_until = now + (REST_MIN * (1 << self.fruitless.min(8))).min(REST_MAX);
     }
 }
 

@@ -126,10 +126,16 @@ impl Sender {
     }
 
     /// Only packets with `payload_bytes` get through any longer. False if what is in flight cannot be cut to
-    /// that; see [`SendSpace::shrink_payload`].
+    /// that; see [`SendSpace::can_shrink`].
     pub(crate) fn shrink(&mut self, payload_bytes: u32, config: &Config) -> bool {
+        if !self.spaces.iter().all(|space| space.can_shrink(payload_bytes)) {
+            return false;
+        }
         self.set_payload(payload_bytes, config);
-        self.spaces.iter_mut().all(|space| space.shrink_payload(payload_bytes))
+        for space in &mut self.spaces {
+            space.set_payload(payload_bytes);
+        }
+        true
     }
 
     fn set_payload(&mut self, bytes: u32, config: &Config) {
@@ -417,7 +423,8 @@ impl Sender {
         if record.lost_at.is_some() {
             self.undo(now, transmit, config, obs);
         }
-        first_report
+        // One part of a packet that came says little: others may never come through.
+        first_report && u64::from(record.charge_each) <= self.full_charge
     }
 
     /// Packets of `transmit` were held lost and arrived after all.

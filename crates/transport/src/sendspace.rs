@@ -192,26 +192,19 @@ impl SendSpace {
         }
     }
 
-    /// The payload size is known now: messages get their packet numbers.
+    /// The payload size is known, or has shrunk. Messages of which nothing was sent are cut, and numbered, by it;
+    /// what was sent keeps its numbers and travels in parts.
     pub(crate) fn set_payload(&mut self, bytes: u32) {
         self.payload_bytes = Some(bytes);
         self.cut_unsent(bytes);
     }
 
-    /// Larger packets no longer get through. Messages of which nothing was sent are cut anew; what was
-    /// sent keeps its numbers and travels in parts. False if that cannot be: a packet already in parts of
-    /// another size, or of too many.
-    pub(crate) fn shrink_payload(&mut self, bytes: u32) -> bool {
+    /// Whether what is in flight can travel in parts of `bytes`: not if any of it already travels in parts of
+    /// another size, or it would take too many.
+    pub(crate) fn can_shrink(&self, bytes: u32) -> bool {
         let Some(before) = self.payload_bytes else { return true };
-        let (base, next) = (self.base, self.next);
-        let begun = |m: &MessageRecord| m.first < next && m.first + u64::from(m.packets) > base;
-        let fits = |m: &MessageRecord| m.each <= before && m.each.div_ceil(bytes) <= u32::from(PARTS_MAX);
-        if !self.messages.iter().filter(|m| begun(m)).all(fits) {
-            return false;
-        }
-        self.payload_bytes = Some(bytes);
-        self.cut_unsent(bytes);
-        true
+        let mut begun = self.messages.iter().filter(|m| m.first < self.next && m.end() > self.base);
+        begun.all(|m| m.each <= before && m.each.div_ceil(bytes) <= u32::from(PARTS_MAX))
     }
 
     /// Cuts, and numbers, every message of which nothing was sent.

@@ -7,19 +7,15 @@
 //!
 //! Loss alone is no signal while it is rare: a sprayed connection meets random loss and dead paths
 //! that have nothing to do with load. Heavy loss (`round`) stops growth and cuts the window by half the
-//! lost fraction: shallow buffers overflow. A window of few packets sees too few for a fraction: there a
-//! round with a loss halves it and growth is slow, down to a fraction of a packet, which the sender
-//! paces (Swift section 3.5).
+//! lost fraction: shallow buffers overflow.
 
 use srdma_seams::{Duration, Now};
 
 use super::round::Round;
 use super::{Congestion, Sample};
 
-/// Packets below which the window is small.
-const SMALL_PACKETS: u64 = 4;
-/// Fraction of a packet (as 1 in this many) to which the window may fall.
-const PACKET_FRACTION: u64 = 64;
+/// Packets that the window holds at least.
+const PACKETS_MIN: u64 = 4;
 /// Swift's β in 1/16: how strongly excess delay decreases the window.
 const DELAY_GAIN_16: u64 = 13;
 
@@ -43,8 +39,8 @@ impl DelayWindow {
     /// Starts at `initial` bytes and stays below `max`; a full packet costs `packet` of them.
     pub fn new(initial: u64, packet: u64, max: u64, target: Duration) -> DelayWindow {
         let (packet, target) = (packet.max(1), target.max(Duration::from_micros(1)));
-        let max = max.max(packet * SMALL_PACKETS);
-        let window = initial.clamp(packet * SMALL_PACKETS, max);
+        let max = max.max(packet * PACKETS_MIN);
+        let window = initial.clamp(packet * PACKETS_MIN, max);
         let (round, heavy, before_loss) = (Round::default(), false, None);
         DelayWindow {
             window,
@@ -66,16 +62,14 @@ impl DelayWindow {
             return;
         }
         // Per round trip a packet, for fairness, and up to double at the start, a quarter more later.
-        let small = self.packet * SMALL_PACKETS;
-        let additive = if self.window < small { 0 } else { self.packet * sample.acked_bytes / self.window };
-        let share = sample.acked_bytes * self.window.min(small) / small;
-        let share = if self.slow_start { share } else { share / 4 };
+        let additive = self.packet * sample.acked_bytes / self.window;
+        let share = if self.slow_start { sample.acked_bytes } else { sample.acked_bytes / 4 };
         let multiplicative = (u128::from(share) * u128::from(headroom) / u128::from(self.target.0)) as u64;
         self.set(self.window + additive + multiplicative);
     }
 
     fn end_round(&mut self, now: Now, sample: &Sample) {
-        let (heavy, small) = (self.round.lost_heavily_1024(), self.window < self.packet * SMALL_PACKETS);
+        let heavy = self.round.lost_heavily_1024();
         self.heavy = heavy.is_some();
         let marked = self.round.marked_1024();
         self.marked_1024 = (self.marked_1024 * 15 + marked) / 16;
@@ -86,7 +80,7 @@ impl DelayWindow {
             cut = cut.max((share as u64).min(self.window / 2));
         }
         self.slow_start &= cut == 0;
-        self.before_loss = match if small && self.round.has_losses() { Some(1024) } else { heavy } {
+        self.before_loss = match heavy {
             Some(lost_1024) => {
                 cut = cut.max(self.window * lost_1024 / 2048);
                 self.before_loss.max(Some(self.window))
@@ -98,7 +92,7 @@ impl DelayWindow {
     }
 
     fn set(&mut self, window: u64) {
-        self.window = window.clamp(self.packet.div_ceil(PACKET_FRACTION), self.max);
+        self.window = window.clamp(self.packet * PACKETS_MIN, self.max);
     }
 }
 
@@ -121,7 +115,7 @@ impl Congestion for DelayWindow {
 
     fn on_timeout(&mut self, now: Now) {
         self.before_loss = self.before_loss.max(Some(self.window));
-        self.set((self.window / 8).max(self.packet.min(self.window)));
+        self.set(self.window / 8);
         self.slow_start = true;
         self.round = Round::begin(now, Duration::ZERO);
     }

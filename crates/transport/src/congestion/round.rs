@@ -49,10 +49,6 @@ impl Round {
         self.ce * 1024 / self.packets.max(1)
     }
 
-    pub(super) fn has_losses(&self) -> bool {
-        self.lost > 0
-    }
-
     /// Lost packets, in 1/1024 of all, if that is more than chance explains.
     pub(super) fn lost_heavily_1024(&self) -> Option<u64> {
         let total = self.packets + self.lost;
