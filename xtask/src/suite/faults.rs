@@ -78,9 +78,12 @@ fn interrupted(
     meanwhile: fn(&Fabric) -> Result<()>,
 ) -> Result<End> {
     let fabric = Fabric::build(spec)?;
+    let mut before = Vec::new();
     let done = Pair::new(line).limit(60).run_while(setting.launcher()?, &fabric, |client| {
         wait_for_bytes(&fabric, 50_000_000, || client.has_ended())?;
-        meanwhile(&fabric)
+        meanwhile(&fabric)?;
+        before = fabric.counts()?;
+        Ok(())
     })?;
     for side in [&done.client, &done.server] {
         ensure!(!side.timed_out, "a side hangs: {}", side.story());
@@ -89,6 +92,9 @@ fn interrupted(
         [&done.client_stats, &done.server_stats].into_iter().flatten().flat_map(|s| s.failures()).collect();
     if codes.is_empty() {
         done.success()?;
+        let after = difference(&before, &fabric.counts()?);
+        let bytes: u64 = after.iter().map(|spine| spine.forward_bytes + spine.backward_bytes).sum();
+        ensure!(bytes > 20_000_000, "ended well, but only {bytes} bytes crossed afterwards");
         return Ok(End::Well);
     }
     ensure!(codes.iter().all(|code| NETWORK.contains(code)), "codes {codes:?}: {}", done.client.story());
