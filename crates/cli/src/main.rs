@@ -8,6 +8,7 @@
 //! Read [`options`], then [`environment`] (what `run` and `env` set), [`program`] (what can be
 //! started), [`check`] and [`doctor`].
 
+mod bench;
 mod check;
 mod check_text;
 mod doctor;
@@ -19,6 +20,7 @@ mod print;
 mod program;
 mod run;
 mod stats;
+mod top;
 mod tree;
 mod verify;
 
@@ -50,6 +52,10 @@ enum Command {
     Explain(explain::ExplainCommand),
     /// Show what running programs do: queue pairs, rates, retransmissions, paths
     Stats(stats::StatsCommand),
+    /// The same on a terminal, busiest first
+    Top(top::TopCommand),
+    /// Measure: bandwidth, latency, message rate between two hosts
+    Bench(bench::BenchCommand),
     /// Move patterns between two hosts and check every byte
     Verify(verify::VerifyCommand),
     /// Print the completions of this command for a shell
@@ -71,6 +77,8 @@ fn main() -> ExitCode {
         Command::Doctor(command) => doctor::doctor(&command),
         Command::Explain(command) => explain::explain(&command),
         Command::Stats(command) => stats::stats(&command),
+        Command::Top(command) => top::top(&command),
+        Command::Bench(command) => bench::bench(&command),
         Command::Verify(command) => verify::verify(&command),
         Command::Completions(command) => pages::completions(&command),
         Command::Pages(command) => pages::pages(&command),

@@ -133,3 +133,10 @@ fn a_process_that_does_not_want_it_is_not_found() {
     let output = stats(&scratch.0, &[&busy.client.id().to_string()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
+
+#[test]
+fn top_without_a_terminal_says_what_to_use() {
+    let output = Command::new(SRDMA).env_clear().arg("top").stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("srdma stats --watch"), "{output:?}");
+}

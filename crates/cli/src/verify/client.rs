@@ -66,7 +66,7 @@ fn chosen(command: &VerifyCommand) -> Vec<Kind> {
 }
 
 /// Connects the side channel and the queue pairs. Also tells whether the target's order is relaxed.
-fn connect(
+pub fn connect(
     command: &VerifyCommand,
     host: &str,
     options: &Options,
@@ -74,7 +74,9 @@ fn connect(
 ) -> Result<(Side, bool), Failure> {
     let port = command.port;
     let stream = TcpStream::connect((host, port)).map_err(|error| {
-        Failure::Setting(format!("{host} port {port}: {error}; does `srdma verify --listen` run there?"))
+        Failure::Setting(format!(
+            "{host} port {port}: {error}; does `srdma verify --listen` or `srdma bench net` run there?"
+        ))
     })?;
     let mut channel = Channel::new(stream)?;
     let address = match settings::address(&command.nic, &crate::environment::inherited)? {
@@ -164,9 +166,9 @@ fn round(side: &mut Side, round: Round) -> Result<u64, Failure> {
 }
 
 /// Tells the other side how it ended.
-pub fn farewell(side: &mut Side, result: &Result<(), Failure>) {
+pub fn farewell<T>(side: &mut Side, result: &Result<T, Failure>) {
     let message = match result {
-        Ok(()) => Message::Bye,
+        Ok(_) => Message::Bye,
         // It knows.
         Err(Failure::BrokenThere(_) | Failure::There(_)) => return,
         Err(failure) => Message::Failed {

@@ -25,12 +25,19 @@ use crate::options::NicOptions;
 use crate::print::{complain, out};
 use clap::Args;
 use client::Outcome;
-use failure::Failure;
 use kinds::Kind;
 use serde_json::json;
 use srdma_client::Options;
 use std::hash::{BuildHasher, Hasher};
 use std::process::ExitCode;
+
+pub use client::farewell;
+pub use failure::Failure;
+pub use nic::SENDS;
+pub use side::Side;
+
+/// TCP port of the side channel.
+pub const PORT: u16 = 18600;
 
 /// `srdma verify`: its options.
 #[derive(Args)]
@@ -54,7 +61,7 @@ pub struct VerifyCommand {
     once: bool,
 
     /// TCP port of the side channel, on which no data travels; 0 with --listen takes a free one
-    #[arg(long, default_value_t = 18600)]
+    #[arg(long, default_value_t = PORT)]
     port: u16,
 
     /// How long; each kind has its turn at least once
@@ -90,9 +97,47 @@ pub struct VerifyCommand {
     nic: NicOptions,
 }
 
-fn parse_qps(text: &str) -> Result<usize, String> {
+/// A number of queue pairs that a side can have.
+pub fn parse_qps(text: &str) -> Result<usize, String> {
     let qps = text.parse().ok().filter(|qps| (1..=message::QPS_MAX).contains(qps));
     qps.ok_or_else(|| format!("must be 1 to {}", message::QPS_MAX))
+}
+
+impl VerifyCommand {
+    fn new(port: u16, nic: &NicOptions) -> VerifyCommand {
+        VerifyCommand {
+            host: None,
+            listen: false,
+            once: false,
+            port,
+            seconds: 0,
+            qps: 1,
+            only: Vec::new(),
+            round: 0,
+            progress: false,
+            json: false,
+            plant: None,
+            nic: nic.clone(),
+        }
+    }
+
+    /// The side that listens, for another command that connects as this one does.
+    pub fn listening(port: u16, json: bool, nic: &NicOptions) -> VerifyCommand {
+        VerifyCommand { listen: true, json, ..VerifyCommand::new(port, nic) }
+    }
+
+    /// The side that leads, likewise.
+    pub fn against(host: &str, port: u16, qps: usize, nic: &NicOptions) -> VerifyCommand {
+        VerifyCommand { host: Some(host.to_owned()), qps, ..VerifyCommand::new(port, nic) }
+    }
+}
+
+/// Connects with a side that listens, and leaves the rest to the caller. Also answers the settings of the device.
+pub fn connected(command: &VerifyCommand, host: &str) -> Result<(Side, Options), Failure> {
+    let options = settings::options(&command.nic, &crate::environment::inherited)?;
+    let seed = options.seed.unwrap_or_else(random_seed);
+    let (side, _) = client::connect(command, host, &options, seed)?;
+    Ok((side, options))
 }
 
 /// Carries out `srdma verify`.
@@ -158,6 +203,8 @@ fn report(command: &VerifyCommand, outcome: &Outcome) -> ExitCode {
     }
     out(&match command.json {
         true => format!("{}\n", tally.object(*elapsed, failure.as_ref())),
+        // It came for something else, such as to measure.
+        false if tally.rounds() == 0 => format!("a client came and went ({elapsed:.1?})\n"),
         false => tally.text(*elapsed),
     });
     match failure {

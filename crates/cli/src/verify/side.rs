@@ -132,6 +132,16 @@ impl Side {
         self.nic.qps.len()
     }
 
+    /// The device, our key and the other side, for requests of the caller's own.
+    pub fn parts(&self) -> (&Nic, u32, &End) {
+        (&self.nic, self.key, &self.theirs)
+    }
+
+    /// An asynchronous event that means trouble, if one came.
+    pub fn trouble(&mut self) -> Option<String> {
+        self.nic.trouble()
+    }
+
     /// Begins a round: every completion of the one before has come.
     pub fn begin(&mut self, round: Round) {
         self.round = round;
