@@ -2,6 +2,8 @@
 //!
 //! Real time is judged only here and only with `--check`; the tests never look at a clock.
 
+mod watched;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -70,8 +72,13 @@ pub fn run(options: &Options) -> Result<bool> {
     let mut judged = Vec::new();
     let mut results = serde_json::Map::new();
     type Section = fn(&Launcher, &Options, &mut Vec<Judged>) -> Result<Value>;
-    let sections: [(&str, Section); 4] =
-        [("registration", registration), ("cable", cable), ("spines", spines), ("faults", faults)];
+    let sections: [(&str, Section); 5] = [
+        ("registration", registration),
+        ("cable", cable),
+        ("spines", spines),
+        ("faults", faults),
+        ("watched", watched::watched),
+    ];
     for (name, section) in sections {
         if options.only.as_ref().is_some_and(|word| !name.contains(word.as_str())) {
             continue;

@@ -67,7 +67,9 @@ pub fn run(args: &[String]) -> Result<(), String> {
         cargo(&root, &["build", "--release", "-p", "srdma-cli"])?;
         command(&built.join("srdma"), &fresh(&out.join("bin"))?)?;
         // The command knows its own options: it writes its manual pages and completions.
-        call(Command::new(out.join("bin/srdma")).arg("pages").arg(fresh(&out.join("share"))?))?;
+        let share = fresh(&out.join("share"))?;
+        call(Command::new(out.join("bin/srdma")).arg("pages").arg(&share))?;
+        call(Command::new("cp").arg("-r").arg(root.join("share/wireshark")).arg(&share))?;
     }
     println!("dist: {}", out.display());
     Ok(())

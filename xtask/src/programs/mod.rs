@@ -69,6 +69,11 @@ impl Launcher {
         self.work.join(format!("{}{suffix}", COUNT.fetch_add(1, Ordering::Relaxed)))
     }
 
+    /// A file that the tree has under `share`.
+    pub fn shared(&self, name: &str) -> PathBuf {
+        self.srdma.with_file_name("../share").join(name)
+    }
+
     /// The command itself, for `srdma check` and the like.
     pub fn srdma(&self) -> Program {
         match self.unprivileged.split_first() {

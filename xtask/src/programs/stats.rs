@@ -22,7 +22,8 @@ impl Stats {
         Stats::from_json(json)
     }
 
-    fn from_json(json: Value) -> Result<Stats> {
+    /// Of the object that `--stats` writes, or of a device of `srdma stats --json`.
+    pub fn from_json(json: Value) -> Result<Stats> {
         ensure!(json["version"] == 1, "statistics of version {}, this reads 1", json["version"]);
         let queue_pairs = json["qps"].as_array().context("statistics have no qps")?.clone();
         Ok(Stats { faults: json["faults"].clone(), queue_pairs })
@@ -41,6 +42,12 @@ impl Stats {
     /// Bytes sent, headers included.
     pub fn bytes_sent(&self) -> u64 {
         self.sum("bytes_sent")
+    }
+
+    /// The same, added up over paths.
+    pub fn path_bytes_sent(&self) -> u64 {
+        let paths = self.queue_pairs.iter().filter_map(|qp| qp["paths"].as_array()).flatten();
+        paths.filter_map(|path| path["bytes"].as_u64()).sum()
     }
 
     /// Packets accepted.

@@ -13,6 +13,7 @@ mod faults;
 mod matrix;
 mod paths;
 mod verbs;
+mod watching;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -173,6 +174,7 @@ pub fn real_steps(soak: bool) -> Result<Vec<Step>> {
     steps.extend(faults::steps(soak));
     steps.extend(data::steps());
     steps.extend(chaos::steps());
+    steps.extend(watching::steps());
     Ok(steps)
 }
 

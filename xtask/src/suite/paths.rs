@@ -7,6 +7,7 @@ use anyhow::{ensure, Result};
 
 use super::{Setting, Step};
 use crate::fabric::{difference, Fabric, Spec, SpineCount};
+use crate::process::Program;
 use crate::programs::capture::{source_ports, tshark, Capture};
 use crate::programs::{Done, Pair};
 
@@ -18,6 +19,7 @@ pub fn steps() -> Vec<Step> {
         Step::new("paths/128-everywhere", all_paths),
         Step::new("paths/single", single_path),
         Step::new("paths/tshark-understands", dissected),
+        Step::new("paths/wireshark-names-every-field", traced),
     ]
 }
 
@@ -144,6 +146,58 @@ fn dissected(setting: &Setting<'_>) -> Result<String> {
     let malformed = count("_ws.malformed")?;
     ensure!(malformed == 0, "tshark calls {malformed} of {all} packets malformed");
     Ok(format!("{all} packets"))
+}
+
+/// What `--trace` writes opens in Wireshark with the dissector and the profile that are shipped: every packet is
+/// named, none is malformed, whatever its slot, and the columns of the profile are filled.
+fn traced(setting: &Setting<'_>) -> Result<String> {
+    let launcher = setting.launcher()?;
+    let fabric = Fabric::build(Spec { bursts: false, ..Spec::pair() })?;
+    let folder = launcher.file("-traces");
+    let profiles = folder.join("profiles");
+    std::fs::create_dir_all(&profiles)?;
+    Program::new("cp").args(["-r"]).args([&launcher.shared("wireshark/Stellar"), &profiles]).success()?;
+    let option = format!("--trace {}/%p.pcapng --loss 1%", folder.display());
+    for line in
+        ["ib_write_bw -F -n 100", "ib_read_lat -F -n 50", "ib_atomic_lat -F -n 50", "ib_send_lat -F -n 50"]
+    {
+        Pair::new(line).options(&option).run(launcher, &fabric)?.success()?;
+    }
+    let script = format!("lua_script:{}", launcher.shared("wireshark/stellar.lua").display());
+    let (mut packets, mut names) = (0, BTreeSet::new());
+    for entry in std::fs::read_dir(&folder)? {
+        let file = entry?.path();
+        if file.extension().is_none_or(|extension| extension != "pcapng") {
+            continue;
+        }
+        let ask = |args: &[&str]| -> Result<String> {
+            let tshark = Program::new("tshark").env("WIRESHARK_CONFIG_DIR", &folder);
+            let tshark = tshark.args(["-n", "-C", "Stellar", "-X", &script, "-r"]).args([&file]).args(args);
+            Ok(tshark.limit(Duration::from_secs(120)).success()?.stdout)
+        };
+        let all = ask(&["-Y", "udp", "-T", "fields", "-e", "stellar.opcode"])?;
+        ensure!(all.lines().all(|line| !line.is_empty()), "{}: packets that are not ours", file.display());
+        names.extend(all.lines().map(str::to_owned));
+        packets += all.lines().count();
+        let bad = ask(&[
+            "-Y",
+            "_ws.malformed || _ws.lua.error || stellar.cut",
+            "-T",
+            "fields",
+            "-e",
+            "frame.number",
+        ])?;
+        ensure!(bad.is_empty(), "{}: malformed: {}", file.display(), bad.lines().next().unwrap_or(""));
+        let columns = ask(&["-Y", "stellar.msn && stellar.transmit", "-c", "500"])?;
+        let filled =
+            |line: &str| line.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).count() >= 6;
+        ensure!(columns.lines().all(filled), "{}: empty columns: {columns}", file.display());
+    }
+    let wanted = ["0xc0", "0xc3", "0xd0", "0xd2", "0xd4", "0xe0", "0xe1"];
+    for opcode in wanted {
+        ensure!(names.contains(opcode), "no packet with opcode {opcode} in {names:?}");
+    }
+    Ok(format!("{packets} packets, {} opcodes", names.len()))
 }
 
 /// Waits until `bytes` have crossed the spines, or `ended`; fails after 30 s.
