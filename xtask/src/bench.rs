@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 
+mod udp;
+
 use crate::fabric::{Fabric, Spec};
 use crate::programs::{iperf3, perftest, Launcher, Pair};
 use crate::report::{median, Table};
@@ -121,6 +123,17 @@ fn registration(launcher: &Launcher, _options: &Options, judged: &mut Vec<Judged
         limit: Limit::LessThan(1.0),
     });
     Ok(json!({"median_us": median_us, "max_us": max_us}))
+}
+
+fn ground_section(_: &Launcher, _: &Options, _: &mut Vec<Judged>) -> Result<Value> {
+    let fabric = Fabric::build(Spec::pair())?;
+    for _ in 0..3 {
+        report::say(&format!("{:?}", udp::ceiling(&fabric, 1500, Duration::from_secs(1))?));
+    }
+    for wait in [udp::Wait::Polling, udp::Wait::Blocking] {
+        report::say(&format!("{wait:?} {:?}", udp::ping_pong(&fabric, 64, 5000, wait)?));
+    }
+    Ok(Value::Null)
 }
 
 /// 1 MiB WRITEs over an unlimited cable beside one TCP stream.

@@ -20,6 +20,7 @@ mod options;
 mod patience;
 mod queues;
 mod stats;
+mod straight;
 mod variables;
 mod wake;
 mod watch;

@@ -17,6 +17,8 @@ pub(crate) struct Head {
     slot: Option<Slot>,
     socket: Option<srdma_net::Counters>,
     placement_calls: u64,
+    placed_straight: u64,
+    brought_back: u64,
     dropped: [u64; DROP_CAUSES],
     qps_unlisted: u64,
     /// Of a plan of faults: its seed, freezes and failed work requests so far.
@@ -32,6 +34,8 @@ impl Head {
             slot: worker.slot().map(|(_, slot)| slot),
             socket: worker.world.endpoint.as_ref().map(|endpoint| endpoint.counters()),
             placement_calls: worker.world.placement_calls,
+            placed_straight: worker.world.straight.placed,
+            brought_back: worker.world.straight.brought_back,
             dropped: worker.counters.dropped,
             qps_unlisted: worker.counters.finished_unlisted,
         }
@@ -58,7 +62,11 @@ impl Head {
             },
             "socket": socket,
             "faults": injected(self.socket, self.injected, options),
-            "memory": { "placement_calls": self.placement_calls },
+            "memory": {
+                "placement_calls": self.placement_calls,
+                "placed_straight": self.placed_straight,
+                "brought_back": self.brought_back,
+            },
             "dropped": named(&self.dropped, drop_name),
             "qps_unlisted": self.qps_unlisted,
         })

@@ -8,12 +8,13 @@ use srdma_rnic::world::PayloadRef;
 use srdma_rnic::{Batch, Nic};
 use srdma_seams::event::DropCause;
 use srdma_seams::{Duration, Now, PathId, Qpn, Slot};
-use srdma_wire::{Echo, Follower, Packet};
+use srdma_wire::{Echo, Follower, Packet, ParseError};
 
 use crate::announce;
 use crate::clock;
 use crate::counters::Counters;
 use crate::numbers::Numbers;
+use crate::straight::Filled;
 use crate::world::InProcess;
 
 /// Bursts sent per turn before arriving packets are looked at again: ACKs open windows, so looking is worth it.
@@ -34,7 +35,7 @@ pub(crate) struct Worker {
     pub(crate) world: InProcess,
     pub(crate) counters: Counters,
     pub(crate) numbers: Option<Numbers>,
-    received: Batch,
+    pub(crate) received: Batch,
     /// More could be sent at once.
     pub(crate) more: bool,
     delayed_until: Option<Now>,
@@ -46,7 +47,8 @@ pub(crate) struct Worker {
     pub(crate) freezes: u64,
     echo_second: u64,
     echoes: u32,
-    follower: Follower,
+    pub(crate) questions: Vec<(SocketAddr, Echo)>,
+    pub(crate) follower: Follower,
 }
 
 impl Worker {
@@ -65,6 +67,7 @@ impl Worker {
             freezes: 0,
             echo_second: 0,
             echoes: 0,
+            questions: Vec::new(),
             follower: Follower::new(),
         }
     }
@@ -148,21 +151,17 @@ impl Worker {
     fn receive_some(&mut self, now: Now) -> bool {
         let mut any = false;
         for _ in 0..BATCHES_PER_TURN {
-            let (Some(endpoint), Some(batch)) = (&mut self.world.endpoint, &mut self.world.batch) else {
-                return any;
-            };
-            let packets = endpoint.receive(batch).unwrap_or_else(|_| {
-                // Perhaps it is not our socket any more; otherwise its state is found out by the peers' silence.
-                self.looked_after = Now(0);
-                0
-            });
-            let drained = !batch.is_full();
-            if packets == 0 {
+            let mut filled = self.receive_straight(now).unwrap_or_else(|_| self.trouble());
+            if matches!(filled, Filled::NotForeseen) {
+                filled = self.receive_batch();
+            }
+            let drained = matches!(filled, Filled::Drained);
+            self.answer_echoes(now);
+            let Worker { nic, world, counters, received, .. } = self;
+            if received.is_empty() && drained {
                 break;
             }
             any = true;
-            self.sort_out(now);
-            let Worker { nic, world, counters, received, .. } = self;
             nic.receive(now, received, world, counters);
             if drained {
                 break;
@@ -174,30 +173,37 @@ impl Worker {
         any
     }
 
-    /// Parses the batch; answers echoes; what is left is for queue pairs.
-    fn sort_out(&mut self, now: Now) {
+    /// Fills the batch with whole datagrams, in one system call.
+    fn receive_batch(&mut self) -> Filled {
         self.received.clear();
-        let Some(batch) = &self.world.batch else { return };
-        let mut echoes: Vec<(SocketAddr, Echo)> = Vec::new();
-        for segment in batch.segments() {
-            let bytes = batch.packet(&segment);
-            match self.follower.parse(bytes) {
-                Ok((Packet::Echo(echo), _)) if !echo.reply => {
-                    echoes.push((segment.from, answer(&echo, &segment)));
-                }
-                Ok((Packet::Echo(_), _)) => self.counters.drop_foreign(DropCause::Unsolicited),
-                Ok((packet, header_bytes)) => {
-                    let payload = PayloadRef {
-                        buffer: segment.buffer,
-                        offset: segment.offset + header_bytes as u32,
-                        length: segment.length - header_bytes as u32,
-                    };
-                    self.received.push(segment.from, &packet, payload, segment.ce);
-                }
-                Err(error) => self.counters.drop_foreign(error.cause()),
-            }
+        let (Some(endpoint), Some(batch)) = (&mut self.world.endpoint, &mut self.world.batch) else {
+            return Filled::Drained;
+        };
+        let received = endpoint.receive(batch);
+        if received.is_err() {
+            return self.trouble();
         }
-        for (from, echo) in echoes {
+        self.world.straight.none(batch.mean_datagram_bytes());
+        for segment in batch.segments() {
+            let read = self.follower.parse(batch.packet(&segment));
+            sort(&mut self.received, &mut self.questions, &mut self.counters, &segment, read);
+        }
+        if batch.is_full() {
+            Filled::Some
+        } else {
+            Filled::Drained
+        }
+    }
+
+    /// The socket cannot be read.
+    fn trouble(&mut self) -> Filled {
+        // Perhaps it is not our socket any more; otherwise its state is found out by the peers' silence.
+        self.looked_after = Now(0);
+        Filled::Drained
+    }
+
+    fn answer_echoes(&mut self, now: Now) {
+        while let Some((from, echo)) = self.questions.pop() {
             self.echo(now, from, &echo);
         }
     }
@@ -245,6 +251,29 @@ impl Worker {
         }
         let busy = self.world.busy.then_some(now + BUSY_RETRY);
         [self.nic.next_timeout(), self.delayed_until, busy].into_iter().flatten().min()
+    }
+}
+
+/// Puts a packet where it is looked at: echoes apart, what is left is for queue pairs.
+pub(crate) fn sort(
+    received: &mut Batch,
+    questions: &mut Vec<(SocketAddr, Echo)>,
+    counters: &mut Counters,
+    segment: &Segment,
+    read: Result<(Packet, usize), ParseError>,
+) {
+    match read {
+        Ok((Packet::Echo(echo), _)) if !echo.reply => questions.push((segment.from, answer(&echo, segment))),
+        Ok((Packet::Echo(_), _)) => counters.drop_foreign(DropCause::Unsolicited),
+        Ok((packet, header_bytes)) => {
+            let payload = PayloadRef {
+                buffer: segment.buffer,
+                offset: segment.offset + header_bytes as u32,
+                length: segment.length - header_bytes as u32,
+            };
+            received.push(segment.from, &packet, payload, segment.ce);
+        }
+        Err(error) => counters.drop_foreign(error.cause()),
     }
 }
 

@@ -14,6 +14,7 @@ use srdma_seams::{Cqn, PathId, Qpn};
 use srdma_wire::Packet;
 
 use crate::queues::RingTable;
+use crate::straight::Straight;
 
 /// Bytes of held payloads that one device keeps at most. What does not fit is treated as not received.
 const HOLD_BYTES_MAX: usize = 32 << 20;
@@ -29,6 +30,9 @@ pub(crate) struct InProcess {
     /// A socket was full: try again soon although nothing else happens.
     pub(crate) busy: bool,
     transfers: Vec<Transfer>,
+    /// Which copy of the batch each of the transfers is.
+    indices: Vec<usize>,
+    pub(crate) straight: Straight,
     /// System calls that placed bytes.
     pub(crate) placement_calls: u64,
     slices: Vec<RawSlice>,
@@ -47,6 +51,8 @@ impl InProcess {
             free_bytes: 0,
             busy: false,
             transfers: Vec::new(),
+            indices: Vec::new(),
+            straight: Straight::default(),
             placement_calls: 0,
             slices: Vec::new(),
         }
@@ -64,6 +70,27 @@ impl InProcess {
         }
         self.memory.abandon();
         self.rings.wary = true;
+    }
+
+    /// Copies payloads that went straight to their places back to their receive buffers. False if the memory is gone.
+    pub(crate) fn bring_back(&mut self, payloads: impl IntoIterator<Item = PayloadRef>) -> bool {
+        let Some(batch) = &mut self.batch else { return true };
+        self.transfers.clear();
+        for payload in payloads {
+            let Some(address) = self.straight.address_of(payload) else { continue };
+            let ours = batch.bytes_mut(payload.buffer, payload.offset, payload.length);
+            self.transfers.push(Transfer::back(ours, address));
+        }
+        self.straight.brought_back += self.transfers.len() as u64;
+        self.transfers.is_empty() || self.memory.read(&self.transfers).is_ok()
+    }
+
+    /// Whether the bytes of a copy lie at their place already.
+    fn is_in_place(&self, copy: &Copy) -> bool {
+        match copy.source {
+            Source::Payload(payload) => self.straight.address_of(payload) == Some(copy.to.address),
+            _ => false,
+        }
     }
 
     fn payload(&self, payload: PayloadRef) -> &[u8] {
@@ -108,10 +135,25 @@ impl Queues for InProcess {
 
 impl Mover for InProcess {
     fn copy(&mut self, batch: &[Copy]) -> Result<(), CopyFault> {
+        // Before anything is overwritten.
+        for (index, copy) in batch.iter().enumerate() {
+            match copy.source {
+                Source::Payload(payload) if !self.is_in_place(copy) && !self.bring_back([payload]) => {
+                    return Err(CopyFault { index });
+                }
+                _ => {}
+            }
+        }
         let mut transfers = std::mem::take(&mut self.transfers);
+        let mut indices = std::mem::take(&mut self.indices);
         transfers.clear();
+        indices.clear();
         let mut result = Ok(());
         for (index, copy) in batch.iter().enumerate() {
+            if self.is_in_place(copy) {
+                continue;
+            }
+            indices.push(index);
             let source = self.source(copy);
             // Only host memory can be placed into, and only bytes that are there can be placed.
             if copy.to.space != AddressSpace::Host || source.len() != copy.to.length as usize {
@@ -122,8 +164,10 @@ impl Mover for InProcess {
         }
         let moved = self.memory.write(&transfers);
         self.placement_calls += u64::from(!transfers.is_empty());
-        self.transfers = transfers;
-        moved.map_err(|fault| CopyFault { index: fault.index })?;
+        let fault =
+            moved.map_err(|fault| CopyFault { index: indices.get(fault.index).copied().unwrap_or(0) });
+        (self.transfers, self.indices) = (transfers, indices);
+        fault?;
         result
     }
 
@@ -139,6 +183,9 @@ impl Mover for InProcess {
     }
 
     fn hold(&mut self, payload: PayloadRef) -> Option<HoldSlot> {
+        if !self.bring_back([payload]) {
+            return None;
+        }
         let bytes = match &self.batch {
             Some(batch) => batch.bytes(payload.buffer, payload.offset, payload.length),
             None => &[],
@@ -151,6 +198,9 @@ impl Mover for InProcess {
     }
 
     fn payload_crc(&mut self, payload: PayloadRef) -> u32 {
+        if !self.bring_back([payload]) {
+            return 0;
+        }
         srdma_wire::crc32c(self.payload(payload))
     }
 }

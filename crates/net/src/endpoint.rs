@@ -16,6 +16,7 @@ use crate::faulty::Faulty;
 use crate::notice;
 use crate::outbox::{Outbox, Outcome, DATAGRAM_BYTES_MAX};
 use crate::receive::{ReceiveBatch, Tally};
+use crate::scatter::{Cut, Glance};
 use crate::sockets::{claim_slot, PathSockets};
 use crate::sys::{self, Identity, RawSlice};
 
@@ -333,6 +334,54 @@ impl Endpoint {
         burst.send()
     }
 
+    /// Looks at the next datagram without taking it.
+    pub fn glance(&mut self, batch: &mut ReceiveBatch) -> io::Result<Option<Glance>> {
+        self.counters.receive_calls += 1;
+        let glance = batch.glance(self.slot_fd.as_fd())?;
+        self.counters.receive_empty += u64::from(glance.is_none());
+        Ok(glance)
+    }
+
+    /// Takes the datagram that [`Endpoint::glance`] showed into the batch: the payloads of its first packets go to
+    /// `places`, one after the other, as many whole ones as fit; headers and the rest go to the batch, where they would be
+    /// otherwise. How many packets that were: 0 if the datagram is lost.
+    ///
+    /// # Safety
+    /// What lies at `places`, if anything, may be overwritten. It need not be there: then this fails with EFAULT.
+    pub unsafe fn take_apart(
+        &mut self,
+        batch: &mut ReceiveBatch,
+        glance: &Glance,
+        cut: Cut,
+        places: RawSlice,
+    ) -> io::Result<usize> {
+        // SAFETY: the caller's promise.
+        let tally = unsafe { batch.take_apart(self.slot_fd.as_fd(), glance, cut, places) };
+        self.counters.receive_calls += 1;
+        let tally = tally?;
+        self.count(&tally);
+        Ok(tally.packets as usize)
+    }
+
+    /// Whether payloads may be put elsewhere than into the batch: not while something between the socket and the
+    /// caller wants to see them.
+    pub fn may_take_apart(&self) -> bool {
+        let strikes = |taps: &Taps| taps.faulty.as_ref().is_some_and(Faulty::strikes_received);
+        self.taps.as_ref().is_none_or(|taps| taps.capture.is_none() && !strikes(taps))
+    }
+
+    fn count(&mut self, tally: &Tally) {
+        let counters = &mut self.counters;
+        counters.received_datagrams += tally.datagrams;
+        counters.received_packets += tally.packets;
+        counters.received_bytes += tally.bytes;
+        counters.received_ce += tally.ce;
+        counters.received_unusable += tally.unusable;
+        if let Some(drops) = tally.drops {
+            self.note_drops(drops);
+        }
+    }
+
     /// Takes what waits, without blocking, in one system call; how many packets that were. Arrivals that a plan of
     /// faults has delayed come before, in a batch of their own.
     pub fn receive(&mut self, batch: &mut ReceiveBatch) -> io::Result<usize> {
@@ -342,19 +391,11 @@ impl Endpoint {
                 released => return Ok(released),
             }
         }
-        let Tally { datagrams, packets, bytes, ce, unusable, drops } = batch.fill(self.slot_fd.as_fd())?;
-        let counters = &mut self.counters;
-        counters.receive_calls += 1;
-        counters.receive_empty += u64::from(datagrams == 0);
-        counters.received_datagrams += datagrams;
-        counters.received_packets += packets;
-        counters.received_bytes += bytes;
-        counters.received_ce += ce;
-        counters.received_unusable += unusable;
-        if let Some(drops) = drops {
-            self.note_drops(drops);
-        }
-        Ok(self.tap_received(batch).unwrap_or(packets as usize))
+        let tally = batch.fill(self.slot_fd.as_fd())?;
+        self.counters.receive_calls += 1;
+        self.counters.receive_empty += u64::from(tally.datagrams == 0);
+        self.count(&tally);
+        Ok(self.tap_received(batch).unwrap_or(tally.packets as usize))
     }
 
     /// Captures what arrived, then lets faults befall it; how many packets are left, if any plan had its say.

@@ -140,6 +140,11 @@ impl Faulty {
         due.len()
     }
 
+    /// Whether anything may befall what arrives.
+    pub(crate) fn strikes_received(&self) -> bool {
+        self.receives
+    }
+
     /// Changes what arrived as the plan says; how many packets are left.
     pub(crate) fn strike_received(
         &mut self,

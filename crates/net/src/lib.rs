@@ -23,6 +23,7 @@ pub mod outbox;
 mod probe;
 pub mod receive;
 pub mod route;
+pub mod scatter;
 mod sockets;
 mod sys;
 
@@ -32,5 +33,6 @@ pub use endpoint::{Burst, Endpoint, Options, SlotHandle};
 pub use error::{OpenError, PushError, SendError};
 pub use outbox::{BURST_PACKETS_MAX, DATAGRAM_BYTES_MAX};
 pub use receive::{ReceiveBatch, Segment, Segments};
+pub use scatter::{Cut, Glance};
 pub use sockets::PATHS_MAX;
 pub use sys::{Identity, RawSlice};

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
-use crate::sys::{last_errno, RawAddress, RAW_ADDRESS_BYTES};
+use crate::scatter::{Call, Cut, Glance, Said};
+use crate::sys::{last_errno, RawAddress, RawSlice, RAW_ADDRESS_BYTES};
 
 /// Bytes of one buffer: a GRO datagram of the greatest length.
 pub const BUFFER_BYTES: usize = 1 << 16;
@@ -16,7 +17,7 @@ const FIRST_ASK: usize = 4;
 const ECN_MASK: u8 = 3;
 
 /// Room for the control messages of one datagram: TOS, TTL, segment size, drop counter.
-type Control = [u64; 16];
+pub(crate) type Control = [u64; 16];
 
 /// One packet of a received batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +119,7 @@ pub struct ReceiveBatch {
     ask: usize,
     /// Buffers offered last time.
     asked: usize,
+    call: Call,
 }
 
 impl ReceiveBatch {
@@ -139,6 +141,7 @@ impl ReceiveBatch {
             filled: Vec::with_capacity(buffers),
             ask: FIRST_ASK.min(buffers),
             asked: 0,
+            call: Call::new(),
         })
     }
 
@@ -176,7 +179,7 @@ impl ReceiveBatch {
         !self.filled.is_empty() && self.filled.len() >= self.asked
     }
 
-    /// Forgets what the last call brought.
+    /// Forgets what the last calls brought.
     pub fn clear(&mut self) {
         self.datagrams.clear();
         self.filled.clear();
@@ -242,6 +245,83 @@ impl ReceiveBatch {
                 buffer: index as u32,
             });
         }
+    }
+
+    /// Datagrams brought by the last call to fill the batch, or since it was cleared.
+    pub fn datagrams(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    /// Mean bytes of a datagram of the batch; 0 if it is empty.
+    pub fn mean_datagram_bytes(&self) -> u32 {
+        let bytes: u64 = self.datagrams.iter().map(|datagram| u64::from(datagram.length)).sum();
+        bytes.checked_div(self.datagrams.len() as u64).unwrap_or(0) as u32
+    }
+
+    /// The packets of the datagram that was taken last.
+    pub fn last_segments(&self) -> Segments<'_> {
+        let last = self.datagrams.len().saturating_sub(1);
+        Segments { datagrams: &self.datagrams[last..], offset: 0 }
+    }
+
+    /// As [`ReceiveBatch::bytes`], to bring a payload back that was put elsewhere.
+    pub fn bytes_mut(&mut self, buffer: u32, offset: u32, length: u32) -> &mut [u8] {
+        let length = self.bytes(buffer, offset, length).len();
+        let start = buffer as usize * BUFFER_BYTES + offset as usize;
+        if length == 0 {
+            return &mut [];
+        }
+        // SAFETY: `bytes` has checked the range, and `&mut self` makes the borrow unique.
+        unsafe { std::slice::from_raw_parts_mut(self.pages.at.as_ptr().add(start), length) }
+    }
+
+    /// Looks at the next datagram that waits at `fd`.
+    pub(crate) fn glance(&mut self, fd: BorrowedFd<'_>) -> io::Result<Option<Glance>> {
+        self.call.glance(fd)
+    }
+
+    /// Takes the next datagram, which `glance` showed, adding it to the batch: payloads of the first packets go to
+    /// `places`. What the kernel cannot use (not the datagram shown, memory that is not there) is lost, as on the way.
+    ///
+    /// # Safety
+    /// What lies at `places`, if anything, may be overwritten.
+    pub(crate) unsafe fn take_apart(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        glance: &Glance,
+        cut: Cut,
+        places: RawSlice,
+    ) -> io::Result<Tally> {
+        let buffer = self.datagrams.len();
+        if buffer == self.buffers() {
+            return Ok(Tally::default());
+        }
+        // SAFETY: `buffer` is one of the batch; nobody borrows from it while `self` is borrowed uniquely.
+        let at = unsafe { self.pages.at.as_ptr().add(buffer * BUFFER_BYTES) };
+        // SAFETY: a whole buffer; the places are the caller's promise.
+        let Some(Said { length, from, notes }) = (unsafe { self.call.take_apart(fd, at, cut, places) })?
+        else {
+            return Ok(Tally::default());
+        };
+        let segment_bytes = if notes.segment_bytes == 0 { length } else { notes.segment_bytes };
+        let drops = notes.drops;
+        if from != Some(glance.from) || length != glance.length || segment_bytes != glance.segment_bytes {
+            return Ok(Tally { unusable: 1, drops, ..Tally::default() });
+        }
+        let Notes { class, ttl, .. } = notes;
+        let buffer = buffer as u32;
+        self.datagrams.push(Datagram {
+            length,
+            segment_bytes,
+            from: glance.from,
+            class,
+            ttl,
+            buffer,
+            start: 0,
+        });
+        let packets = u64::from(length.div_ceil(segment_bytes.max(1)));
+        let ce = if class & ECN_MASK == ECN_MASK { packets } else { 0 };
+        Ok(Tally { datagrams: 1, packets, bytes: length.into(), ce, unusable: 0, drops })
     }
 
     fn arm(&mut self, count: usize) {
@@ -341,15 +421,15 @@ impl ReceiveBatch {
 }
 
 /// What the kernel says about a datagram beside its bytes.
-#[derive(Default)]
-struct Notes {
-    class: u8,
-    ttl: u8,
-    segment_bytes: u32,
-    drops: Option<u32>,
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) class: u8,
+    pub(crate) ttl: u8,
+    pub(crate) segment_bytes: u32,
+    pub(crate) drops: Option<u32>,
 }
 
-fn read_notes(header: &libc::msghdr) -> Notes {
+pub(crate) fn read_notes(header: &libc::msghdr) -> Notes {
     let mut notes = Notes::default();
     // SAFETY: the kernel filled the control buffer and its length; the macros stay within both.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };

@@ -213,3 +213,56 @@ fn congestion_marks_of_the_network_are_seen_per_packet() {
         assert_eq!(receiver.counters().received_ce, 3);
     }
 }
+
+/// Six packets of 1,000 bytes, the last shorter: of the first four, payloads go elsewhere.
+#[test]
+fn a_datagram_is_looked_at_and_then_taken_apart() {
+    const HEADER: usize = 40;
+    for (gso, places_mapped) in [(true, true), (false, true), (true, false)] {
+        let case = format!("gso {gso}, places mapped {places_mapped}");
+        let mut receiver = open("127.0.0.1", &options());
+        let mut sender = open("127.0.0.1", &Options { gso, ..options() });
+        let mut batch = ReceiveBatch::new(4).unwrap();
+        assert_eq!(receiver.glance(&mut batch).unwrap(), None, "{case}");
+        let packets: Vec<Vec<u8>> =
+            [1000, 1000, 1000, 1000, 1000, 300].iter().enumerate().map(|(i, &n)| pattern(i, n)).collect();
+        let mut burst = sender.burst(PathId(3), receiver.address(), 0);
+        for packet in &packets {
+            burst.push_encoded(&packet[..HEADER], &[RawSlice::from(&packet[HEADER..])]).unwrap();
+        }
+        burst.send().unwrap();
+        let together = if gso { 6 } else { 1 };
+        let glance = receiver.glance(&mut batch).unwrap().unwrap();
+        assert_eq!((glance.from.port(), glance.segment_bytes), (sender.path_port(PathId(3)).unwrap(), 1000));
+        assert_eq!(glance.length, if gso { 5300 } else { 1000 }, "{case}");
+        assert_eq!(glance.head[..], packets[0][..srdma_net::scatter::GLANCE_BYTES], "{case}");
+
+        let mut elsewhere = vec![0u8; 4 * (1000 - HEADER)];
+        let wanted = if gso { 4 } else { 1 };
+        let address = if places_mapped { elsewhere.as_mut_ptr() as usize } else { 8 };
+        let places = RawSlice { address, length: wanted * (1000 - HEADER) };
+        let cut = srdma_net::Cut { segment_bytes: 1000, header_bytes: HEADER as u32 };
+        // SAFETY: `elsewhere` is ours, and nothing lies at address 8.
+        let taken = unsafe { receiver.take_apart(&mut batch, &glance, cut, places) };
+        if !places_mapped {
+            assert_eq!(taken.unwrap_err().raw_os_error(), Some(libc::EFAULT), "{case}");
+            assert_eq!(receiver.glance(&mut batch).unwrap(), None, "{case}: lost");
+            continue;
+        }
+        assert_eq!(taken.unwrap(), together, "{case}");
+        for (index, segment) in batch.last_segments().enumerate() {
+            let bytes = batch.packet(&segment);
+            assert_eq!(bytes[..HEADER], packets[index][..HEADER], "{case}: header {index}");
+            match index < wanted {
+                true => assert_eq!(
+                    elsewhere[index * (1000 - HEADER)..][..1000 - HEADER],
+                    packets[index][HEADER..],
+                    "{case}: payload {index}"
+                ),
+                false => assert_eq!(bytes, packets[index], "{case}: packet {index}"),
+            }
+        }
+        let second = receiver.glance(&mut batch).unwrap();
+        assert_eq!(second.is_some(), !gso, "{case}: the batch holds one datagram only");
+    }
+}

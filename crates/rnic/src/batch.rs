@@ -62,6 +62,11 @@ impl Batch {
         self.others.clear();
     }
 
+    /// Forgets all but the first `len` packets.
+    pub fn truncate(&mut self, len: usize) {
+        self.received.truncate(len);
+    }
+
     /// Packets.
     pub fn len(&self) -> usize {
         self.received.len()

@@ -31,6 +31,7 @@ mod cx;
 mod doom;
 mod emit;
 mod flush;
+mod foresight;
 mod nic;
 mod ordering;
 mod overlap;
@@ -44,6 +45,7 @@ mod scatter;
 pub mod world;
 
 pub use batch::Batch;
+pub use foresight::{follows, Waiting};
 pub use nic::Nic;
 
 use core::net::IpAddr;

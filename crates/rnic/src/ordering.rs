@@ -197,6 +197,20 @@ impl Tracker {
         Ok(&mut self.open[position])
     }
 
+    /// The entry of message `msn`, if it is open or might be opened.
+    pub fn look_up(&self, msn: u64) -> Result<Option<&Message>, NotOpen> {
+        if self.first_error.is_some_and(|first| msn >= first) {
+            return Err(NotOpen::Refused);
+        }
+        if msn < self.head {
+            return Err(NotOpen::Landed);
+        }
+        match msn - self.landed {
+            position if position >= OPEN_MAX => Err(NotOpen::Beyond),
+            position => Ok(self.open.get(position as usize)),
+        }
+    }
+
     /// The entry of message `msn`, if a packet of it or of a later message has come.
     pub fn get_mut(&mut self, msn: u64) -> Option<&mut Message> {
         let position = msn.checked_sub(self.landed)?;

@@ -76,6 +76,16 @@ impl Overlaps {
         }
     }
 
+    /// Whether nothing remembered touches `[start, end)`.
+    pub fn is_untouched(&self, space: AddressSpace, (start, end): (u64, u64)) -> bool {
+        if self.ranges.is_empty() {
+            return true;
+        }
+        let space = space_number(space);
+        let before = self.ranges.range(..(space, end)).next_back();
+        before.is_none_or(|(&(its_space, _), range)| its_space != space || range.end <= start)
+    }
+
     /// Everything before `head` has landed: ranges of messages up to it have nobody left to fear.
     pub fn landed(&mut self, head: u64) {
         if self.ranges.is_empty() {

@@ -121,6 +121,14 @@ impl Requester {
         self.reads.shrink_to_fit();
     }
 
+    /// Where the answer to the request with message number `request` (low 32 bits) goes, and the bytes of it that have
+    /// not come, if it is a READ of `length` bytes that waits for some.
+    pub fn answer_to_come(&self, request: u32, length: u32) -> Option<(&SgeList, u32)> {
+        let wqe = self.get(self.message(extend(self.oldest_msn(), request))?)?;
+        let waits = wqe.opcode == Opcode::Read && wqe.length == length && !wqe.done && wqe.failure.is_none();
+        waits.then(|| (&wqe.sges, length.saturating_sub(wqe.answered)))
+    }
+
     /// Whether any work request is incomplete.
     pub fn is_busy(&self) -> bool {
         self.next_to_complete().is_some()

@@ -7,7 +7,7 @@
 
 use srdma_abi::control::LIMITS;
 use srdma_abi::{AsyncKind, Cause};
-use srdma_memory::{Rights, Segment};
+use srdma_memory::{AddressSpace, Rights, Segment};
 use srdma_seams::event::DropCause;
 use srdma_seams::{ids::extend, Cqn, Event, Observer};
 use srdma_wire::{Data, NakCode, Op, Space};
@@ -40,6 +40,11 @@ impl Responder {
             answers: Answers::new(first_msn),
             ..Responder::default()
         }
+    }
+
+    /// Whether no message ahead of the oldest open one has written to a range of addresses.
+    pub fn is_untouched(&self, space: AddressSpace, range: (u64, u64)) -> bool {
+        self.overlaps.is_untouched(space, range)
     }
 
     /// Forgets open messages; answers already given remain.

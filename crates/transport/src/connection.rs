@@ -306,6 +306,19 @@ impl Connection {
         }
     }
 
+    /// How many of `count` packets from number `psn` (low 32 bits) on would be new if they came now.
+    pub fn new_run(&self, space: Space, psn: u32, count: u32) -> u32 {
+        match self.handshake.peer_first_psn {
+            Some(_) => self.receivers[space as usize].new_run(psn, count),
+            None => 0,
+        }
+    }
+
+    /// The message number that its low 32 bits are taken for in a packet that comes now.
+    pub fn msn_of(&self, space: Space, low: u32) -> u64 {
+        self.receivers[space as usize].msn_of(low)
+    }
+
     /// Every packet of `space` before this one was received, as of the last ACK.
     pub fn received_before(&self, space: Space) -> u64 {
         self.receivers[space as usize].base()

@@ -160,8 +160,24 @@ impl Receiver {
         Taken::New
     }
 
+    /// How many of `count` packets from `psn` on would be new.
+    pub(crate) fn new_run(&self, psn: u32, count: u32) -> u32 {
+        let seq = ids::extend(self.base, psn);
+        let end = seq.saturating_add(count.into()).min(self.base.saturating_add(self.window_packets.into()));
+        if seq < self.base || seq >= end || !self.partial.is_empty() {
+            return 0;
+        }
+        let received = self.received.next_set(seq, self.end.min(end)).unwrap_or(end);
+        received.min(end).saturating_sub(seq) as u32
+    }
+
+    /// The whole message number that `low` is taken for.
+    pub(crate) fn msn_of(&self, low: u32) -> u64 {
+        ids::extend(self.newest_msn, low)
+    }
+
     fn extend_msn(&mut self, low: u32) -> u64 {
-        let msn = ids::extend(self.newest_msn, low);
+        let msn = self.msn_of(low);
         if msn > self.newest_msn && msn - self.newest_msn <= MSN_STEP_MAX {
             self.newest_msn = msn;
         }

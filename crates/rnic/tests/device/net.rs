@@ -9,7 +9,7 @@ use srdma_abi::{
 };
 use srdma_memory::Rights;
 use srdma_rnic::world::PayloadRef;
-use srdma_rnic::{Batch, Nic, NicConfig, Order};
+use srdma_rnic::{follows, Batch, Nic, NicConfig, Order, Waiting};
 use srdma_seams::event::DropCause;
 use srdma_seams::{ConnectionId, Cqn, Duration, Event, MrKey, Now, Observer, PdId, Qpn, Rng};
 use srdma_transport::Config;
@@ -62,13 +62,27 @@ pub struct Faults {
     pub path_spread_ns: u64,
     /// … plus up to this long, drawn for each packet.
     pub jitter_ns: u64,
+    /// Payloads are put where they should belong before their headers are read.
+    pub straight: bool,
 }
 
 impl Faults {
-    pub const NONE: Faults =
-        Faults { loss_ppm: 0, duplicate_ppm: 0, delay_ns: 5_000, path_spread_ns: 0, jitter_ns: 0 };
-    pub const SPREAD: Faults =
-        Faults { loss_ppm: 0, duplicate_ppm: 0, delay_ns: 5_000, path_spread_ns: 400_000, jitter_ns: 50_000 };
+    pub const NONE: Faults = Faults {
+        loss_ppm: 0,
+        duplicate_ppm: 0,
+        delay_ns: 5_000,
+        path_spread_ns: 0,
+        jitter_ns: 0,
+        straight: true,
+    };
+    pub const SPREAD: Faults = Faults {
+        loss_ppm: 0,
+        duplicate_ppm: 0,
+        delay_ns: 5_000,
+        path_spread_ns: 400_000,
+        jitter_ns: 50_000,
+        straight: true,
+    };
 }
 
 pub struct Host {
@@ -458,8 +472,7 @@ impl Net {
     }
 
     fn arrivals(&mut self) {
-        let mut batches: Vec<(Batch, Vec<Vec<u8>>)> =
-            (0..self.hosts.len()).map(|_| Default::default()).collect();
+        let mut arrived: Vec<VecDeque<Flying>> = self.hosts.iter().map(|_| VecDeque::new()).collect();
         while let Some(&Reverse((at, _, place))) = self.flying.peek() {
             if at > self.now.0 {
                 break;
@@ -467,22 +480,105 @@ impl Net {
             self.flying.pop();
             let Some(flying) = self.parked[place].take() else { continue };
             self.free.push(place);
-            let (batch, buffers) = &mut batches[flying.to];
-            // Payload somewhere inside its buffer, as after a header.
-            let mut bytes = vec![0xee; 7];
-            bytes.extend(&flying.sent.payload);
-            let length = flying.sent.payload.len() as u32;
-            let payload = PayloadRef { buffer: buffers.len() as u32, offset: 7, length };
-            buffers.push(bytes);
-            batch.push(flying.from, &flying.sent.packet, payload, false);
+            arrived[flying.to].push_back(flying);
         }
-        for (host, (batch, buffers)) in self.hosts.iter_mut().zip(batches) {
-            if !batch.is_empty() {
-                host.world.buffers = buffers;
-                host.nic.receive(self.now, &batch, &mut host.world, &mut host.counts);
-                host.world.buffers.clear();
+        for (host, mut arrived) in self.hosts.iter_mut().zip(arrived) {
+            while !arrived.is_empty() {
+                if self.faults.straight && self.rng.below(4) > 0 && host.straight(self.now, &mut arrived) {
+                    continue;
+                }
+                let most = match self.faults.straight {
+                    true => 1 + self.rng.below(8) as usize,
+                    false => usize::MAX,
+                };
+                let mut batch = Batch::new();
+                while let Some(flying) = arrived.pop_front() {
+                    host.unpack(&flying, &mut batch);
+                    if batch.len() >= most {
+                        break;
+                    }
+                }
+                host.receive(self.now, &batch);
             }
         }
+    }
+}
+
+impl Host {
+    /// Appends a packet, its payload somewhere inside a buffer of its own, as after a header.
+    fn unpack(&mut self, flying: &Flying, batch: &mut Batch) {
+        let mut bytes = vec![0xee; 7];
+        bytes.extend(&flying.sent.payload);
+        let length = flying.sent.payload.len() as u32;
+        let payload = PayloadRef { buffer: self.world.buffers.len() as u32, offset: 7, length };
+        self.world.buffers.push(bytes);
+        batch.push(flying.from, &flying.sent.packet, payload, false);
+    }
+
+    fn receive(&mut self, now: Now, batch: &Batch) {
+        self.nic.receive(now, batch, &mut self.world, &mut self.counts);
+        self.world.buffers.clear();
+        self.world.away.clear();
+    }
+
+    /// Takes what is at the front of `arrived` as a world does that receives straight into memory: packets of equal
+    /// length from one sender as one datagram, whatever they are, since a network may lose some of a burst. False if the
+    /// first ones must be looked at first.
+    fn straight(&mut self, now: Now, arrived: &mut VecDeque<Flying>) -> bool {
+        let mut batch = Batch::new();
+        let mut written: Vec<(u64, u64)> = Vec::new();
+        while let Some(first) = arrived.front() {
+            let Packet::Data(data) = first.sent.packet else { break };
+            let payload_bytes = first.sent.payload.len() as u32;
+            let same = |flying: &&Flying| {
+                flying.from == first.from && flying.sent.payload.len() == payload_bytes as usize
+            };
+            let packets = arrived.iter().take_while(same).take(8).count() as u32;
+            // The last packet of a GRO datagram may be shorter.
+            let shorter = arrived.get(packets as usize).is_some_and(|next| {
+                next.from == first.from && next.sent.payload.len() < payload_bytes as usize
+            });
+            let waiting = Waiting { from: first.from, first: &data, payload_bytes, packets };
+            let Some((address, bytes)) = self.nic.foresee(&waiting) else { break };
+            assert!(bytes > 0 && bytes % payload_bytes == 0 && bytes / payload_bytes <= packets);
+            let (end, foreseen) = (address + u64::from(bytes), bytes / payload_bytes);
+            if written.iter().any(|&(start, stop)| start < end && address < stop) {
+                break;
+            }
+            written.push((address, end));
+            let mut expected = 0;
+            for index in 0..packets + u32::from(shorter) {
+                let flying = arrived.pop_front().expect("counted above");
+                let buffer = self.world.buffers.len() as u32;
+                self.unpack(&flying, &mut batch);
+                if index < foreseen {
+                    let place = address + u64::from(index) * u64::from(payload_bytes);
+                    if !self.world.put_straight(place, &flying.sent.payload) {
+                        // Memory that is not there: the kernel loses the datagram, whole.
+                        batch.truncate(batch.len() - 1 - index as usize);
+                        for _ in index + 1..packets + u32::from(shorter) {
+                            arrived.pop_front();
+                        }
+                        self.receive(now, &batch);
+                        return true;
+                    }
+                    let next = matches!(&flying.sent.packet,
+                        Packet::Data(header) if follows(&data, header, index, payload_bytes));
+                    if next && expected == index {
+                        expected += 1;
+                        self.world.away.insert(buffer, place);
+                    }
+                }
+            }
+            if expected < packets + u32::from(shorter) {
+                break;
+            }
+        }
+        if batch.is_empty() {
+            return false;
+        }
+        self.receive(now, &batch);
+        true
     }
 }
 

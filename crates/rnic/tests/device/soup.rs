@@ -329,6 +329,7 @@ fn options(rng: &mut Rng, pairs: u64) -> Options {
         delay_ns: 1_000 + rng.below(50_000),
         path_spread_ns: odds(rng, 1_000_000),
         jitter_ns: odds(rng, 200_000),
+        straight: rng.below(2) == 0,
     };
     options.transport.unit_packets_max = [1, 4, 16][rng.below(3) as usize];
     options.transport.paths = [1, 8, 128][rng.below(3) as usize];
@@ -480,12 +481,14 @@ struct Seen {
     duplicates: usize,
     ahead: usize,
     narrowed: usize,
+    straight: u64,
 }
 
 impl Seen {
     fn add(&mut self, net: &Net) {
         use srdma_seams::event::{DropCause, Event};
         for host in &net.hosts {
+            self.straight += host.world.copies_saved;
             self.held += host.counts.count(|event| matches!(event, Event::Held { .. }));
             self.rnr += host.counts.count(|event| matches!(event, Event::RnrReceived { .. }));
             self.ahead += host.counts.count(|event| matches!(event, Event::Received { ahead: 1.., .. }));
@@ -497,6 +500,6 @@ impl Seen {
 
     fn check(&self) {
         let all = [self.held, self.hold_full, self.rnr, self.duplicates, self.ahead, self.narrowed];
-        assert!(all.iter().all(|&count| count > 100), "{self:?}");
+        assert!(all.iter().all(|&count| count > 100) && self.straight > 100, "{self:?}");
     }
 }
