@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 
+mod cable;
+mod small;
 mod udp;
 
 use crate::fabric::{Fabric, Spec};
-use crate::programs::{iperf3, perftest, Launcher, Pair};
-use crate::report::{median, Table};
+use crate::programs::{Launcher, Pair};
+use crate::report::Table;
 use crate::{ground, packages, report, suite};
 
 /// What to measure and whether to judge it.
@@ -50,6 +52,10 @@ impl Judged {
         Judged { what: what.into(), value, limit: Limit::AtLeast(least) }
     }
 
+    fn at_most(what: impl Into<String>, value: f64, most: f64) -> Judged {
+        Judged { what: what.into(), value, limit: Limit::LessThan(most) }
+    }
+
     fn holds(&self) -> bool {
         match self.limit {
             Limit::AtLeast(least) => self.value >= least,
@@ -67,16 +73,24 @@ impl Judged {
 
 /// Measures; true unless `--check` finds something too slow.
 pub fn run(options: &Options) -> Result<bool> {
-    packages::ensure(&[packages::BUILD, packages::FABRIC, packages::PROGRAMS, packages::HEADERS])?;
+    packages::ensure(&[
+        packages::BUILD,
+        packages::FABRIC,
+        packages::PROGRAMS,
+        packages::HEADERS,
+        packages::PEERS,
+    ])?;
     let dist = suite::built_tree(options.dist.clone())?;
     let launcher = Launcher::new(&dist)?;
     ground::stand();
     let mut judged = Vec::new();
     let mut results = serde_json::Map::new();
     type Section = fn(&Launcher, &Options, &mut Vec<Judged>) -> Result<Value>;
-    let sections: [(&str, Section); 5] = [
+    let sections: [(&str, Section); 7] = [
         ("registration", registration),
-        ("cable", cable),
+        ("cable", cable::section),
+        ("latency", small::latency),
+        ("rate", small::rate),
         ("spines", spines),
         ("faults", faults),
         ("watched", watched::watched),
@@ -123,65 +137,6 @@ fn registration(launcher: &Launcher, _options: &Options, judged: &mut Vec<Judged
         limit: Limit::LessThan(1.0),
     });
     Ok(json!({"median_us": median_us, "max_us": max_us}))
-}
-
-fn ground_section(_: &Launcher, _: &Options, _: &mut Vec<Judged>) -> Result<Value> {
-    let fabric = Fabric::build(Spec::pair())?;
-    for _ in 0..3 {
-        report::say(&format!("{:?}", udp::ceiling(&fabric, 1500, Duration::from_secs(1))?));
-    }
-    for wait in [udp::Wait::Polling, udp::Wait::Blocking] {
-        report::say(&format!("{wait:?} {:?}", udp::ping_pong(&fabric, 64, 5000, wait)?));
-    }
-    Ok(Value::Null)
-}
-
-/// 1 MiB WRITEs over an unlimited cable beside one TCP stream.
-fn cable(launcher: &Launcher, options: &Options, judged: &mut Vec<Judged>) -> Result<Value> {
-    const MESSAGES: u64 = 3000;
-    const MESSAGE_BYTES: u64 = 1 << 20;
-    let bytes = MESSAGES * MESSAGE_BYTES;
-    let pair = Pair::new(&format!("ib_write_bw -F -s {MESSAGE_BYTES} -n {MESSAGES}")).limit(120);
-    let fabric = Fabric::build(Spec::pair())?;
-    report::say(&format!(
-        "1 MiB WRITEs beside one TCP stream, {} pairs of {}",
-        options.pairs,
-        report::bytes(bytes)
-    ));
-    let (mut ours, mut tcp, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut ours_cpu, mut tcp_cpu) = (Vec::new(), Vec::new());
-    for number in 1..=options.pairs {
-        let done = pair.run(launcher, &fabric)?.success()?;
-        let row = perftest::bandwidths(&done.client.stdout).pop().context("ib_write_bw printed no table")?;
-        let stream = iperf3::run_bytes(&fabric, bytes)?;
-        let gigabytes = |bytes: u64| bytes as f64 / 1e9;
-        ours.push(row.mb_per_s);
-        ours_cpu.push((done.client.cpu + done.server.cpu).as_secs_f64() / gigabytes(bytes));
-        tcp.push(stream.mb_per_s);
-        tcp_cpu.push(stream.cpu_s / gigabytes(stream.bytes));
-        ratio.push(row.mb_per_s / stream.mb_per_s);
-        report::say(&format!(
-            "  {number}: ours {:.0} MB/s, TCP {:.0} MB/s, ratio {:.2}",
-            row.mb_per_s,
-            stream.mb_per_s,
-            row.mb_per_s / stream.mb_per_s
-        ));
-    }
-    let mut table = Table::new(&["1 MiB over a cable", "MB/s", "Gbit/s", "CPU s per GB"]);
-    for (name, speed, cpu) in
-        [("ib_write_bw, ours", &ours, &ours_cpu), ("iperf3, one TCP stream", &tcp, &tcp_cpu)]
-    {
-        let speed = median(speed);
-        let cells =
-            [format!("{speed:.0}"), format!("{:.1}", speed * 8.0 / 1000.0), format!("{:.2}", median(cpu))];
-        table.row(&[vec![name.to_owned()], cells.to_vec()].concat());
-    }
-    table.print();
-    judged.push(Judged::at_least("WRITE / one TCP stream (median of pairs)", median(&ratio), 1.0));
-    Ok(json!({
-        "ours_mb_per_s": ours, "tcp_mb_per_s": tcp, "ratio": ratio,
-        "ours_cpu_s_per_gb": ours_cpu, "tcp_cpu_s_per_gb": tcp_cpu,
-    }))
 }
 
 /// Four spines of 200 Mbit/s: all paths reach the sum, one path a quarter.

@@ -29,6 +29,8 @@ pub const PROGRAMS: &[Need] =
     &[need("ib_write_bw", "perftest"), need("iperf3", "iperf3"), need("ibv_rc_pingpong", "ibverbs-utils")];
 /// To compile our own verbs program.
 pub const HEADERS: &[Need] = &[need("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
+/// Another RDMA stack, to compare with.
+pub const PEERS: &[Need] = &[need("ucx_perftest", "ucx-utils")];
 /// To look into packets.
 pub const CAPTURE: &[Need] = &[need("tshark", "tshark"), need("dumpcap", "wireshark-common")];
 

@@ -5,6 +5,7 @@ pub mod capture;
 pub mod iperf3;
 pub mod perftest;
 pub mod stats;
+pub mod ucx;
 pub mod verify;
 
 use std::path::{Path, PathBuf};

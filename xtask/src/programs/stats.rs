@@ -11,6 +11,7 @@ use serde_json::Value;
 pub struct Stats {
     faults: Value,
     queue_pairs: Vec<Value>,
+    send_calls: u64,
 }
 
 impl Stats {
@@ -26,7 +27,8 @@ impl Stats {
     pub fn from_json(json: Value) -> Result<Stats> {
         ensure!(json["version"] == 1, "statistics of version {}, this reads 1", json["version"]);
         let queue_pairs = json["qps"].as_array().context("statistics have no qps")?.clone();
-        Ok(Stats { faults: json["faults"].clone(), queue_pairs })
+        let send_calls = json["socket"]["send_calls"].as_u64().unwrap_or(0);
+        Ok(Stats { faults: json["faults"].clone(), queue_pairs, send_calls })
     }
 
     fn sum(&self, name: &str) -> u64 {
@@ -37,6 +39,11 @@ impl Stats {
     pub fn faults(&self) -> u64 {
         const KINDS: [&str; 6] = ["drops", "duplicates", "corruptions", "delays", "freezes", "failures"];
         KINDS.iter().filter_map(|kind| self.faults[*kind].as_u64()).sum()
+    }
+
+    /// System calls that sent something.
+    pub fn send_calls(&self) -> u64 {
+        self.send_calls
     }
 
     /// Bytes sent, headers included.
