@@ -310,6 +310,7 @@ impl ReceiveBatch {
         }
         let Notes { class, ttl, .. } = notes;
         let buffer = buffer as u32;
+        self.filled.push(length);
         self.datagrams.push(Datagram {
             length,
             segment_bytes,
