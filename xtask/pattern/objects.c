@@ -3,6 +3,9 @@
  *   objects register       times ibv_reg_mr of 1 TiB of reserved address space, prints "median_us max_us"
  *   objects churn COUNT    creates and destroys COUNT sets of PD, MR, CQ and QP, each connected to itself for one
  *                          WRITE; fails if memory, descriptors or threads grow
+ *   objects forks COUNT    forks COUNT children under traffic, which end at once, run the exit handlers, run another
+ *                          program, or use verbs; fails if the parent notices or any child ends otherwise
+ *   objects leave          ends with 64 WRITEs of 1 MiB under way
  *
  * Needs only verbs.h.
  */
@@ -16,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -198,14 +202,128 @@ static void churn(unsigned long count)
 	MUST(!ibv_close_device(context));
 }
 
+/* Everything that one queue pair connected to itself takes. */
+struct set {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+};
+
+static struct set connected(void *memory, size_t bytes)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	struct set set = {.context = open_device()};
+	MUST((set.pd = ibv_alloc_pd(set.context)));
+	MUST((set.mr = ibv_reg_mr(set.pd, memory, bytes, access)));
+	MUST((set.cq = ibv_create_cq(set.context, 128, NULL, NULL, 0)));
+	struct ibv_qp_init_attr init = {
+		.send_cq = set.cq, .recv_cq = set.cq, .qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 64, .max_recv_wr = 2, .max_send_sge = 1, .max_recv_sge = 1},
+	};
+	MUST((set.qp = ibv_create_qp(set.pd, &init)));
+	connect_to_itself(set.context, set.qp);
+	return set;
+}
+
+static void post_write(struct set *set, char *memory, size_t bytes, uint64_t id)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = bytes, .lkey = set->mr->lkey};
+	struct ibv_send_wr wr = {
+		.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = {.remote_addr = (uintptr_t)(memory + bytes), .rkey = set->mr->rkey},
+	}, *bad;
+	MUST(!ibv_post_send(set->qp, &wr, &bad));
+}
+
+/* What a child does with the objects of its parent ends in errors, not in a crash or a hang. */
+static int misuse(struct set *set, char *memory)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8, .lkey = set->mr->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+	struct ibv_wc wc;
+	if (!ibv_post_send(set->qp, &wr, &bad))
+		return 11;
+	if (ibv_poll_cq(set->cq, 1, &wc) > 0)
+		return 12;
+	if (ibv_alloc_pd(set->context))
+		return 13;
+	return ibv_destroy_qp(set->qp) ? 0 : 14;
+}
+
+static void forks(unsigned long count)
+{
+	enum { BYTES = 1 << 20, WAYS = 4 };
+	static char memory[2 * BYTES];
+	struct set set = connected(memory, sizeof memory);
+	struct holdings before = holdings();
+	for (unsigned long i = 0; i < count; i++) {
+		memset(memory, (int)i + 1, BYTES);
+		post_write(&set, memory, BYTES, i);
+		pid_t child = fork();
+		MUST(child >= 0);
+		if (!child) {
+			alarm(20);
+			switch (i % WAYS) {
+			case 0:
+				_exit(0);
+			case 1:
+				exit(0);
+			case 2:
+				execlp("true", "true", (char *)NULL);
+				_exit(10);
+			default:
+				_exit(misuse(&set, memory));
+			}
+		}
+		struct ibv_wc wc;
+		double deadline_us = now_us() + WRITE_SECONDS_MAX * 1e6;
+		while (!ibv_poll_cq(set.cq, 1, &wc)) {
+			if (now_us() > deadline_us)
+				fail("child %lu: no completion", i);
+			sched_yield();
+		}
+		if (wc.status != IBV_WC_SUCCESS || wc.wr_id != i || memcmp(memory, memory + BYTES, BYTES))
+			fail("child %lu: %s (vendor %u), or wrong bytes", i, ibv_wc_status_str(wc.status), wc.vendor_err);
+		int status;
+		MUST(waitpid(child, &status, 0) == child);
+		if (status)
+			fail("child %lu, way %lu: %s %d", i, i % WAYS, WIFEXITED(status) ? "code" : "signal",
+			     WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+	}
+	struct holdings after = holdings();
+	printf("%lu children: %ld to %ld descriptors, %ld to %ld threads\n", count, before.descriptors, after.descriptors,
+	       before.threads, after.threads);
+	/* Path sockets are opened when first used. */
+	if (after.descriptors > before.descriptors + 256 || after.threads > before.threads)
+		fail("descriptors or threads grow");
+}
+
+static void leave(void)
+{
+	enum { BYTES = 1 << 20 };
+	static char memory[2 * BYTES];
+	struct set set = connected(memory, sizeof memory);
+	for (int i = 0; i < 64; i++)
+		post_write(&set, memory, BYTES, i);
+	struct ibv_wc wc;
+	MUST(ibv_poll_cq(set.cq, 1, &wc) >= 0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "register"))
 		time_registration();
+	else if (argc == 2 && !strcmp(argv[1], "leave"))
+		leave();
+	else if (argc == 3 && !strcmp(argv[1], "forks"))
+		forks(strtoul(argv[2], NULL, 10));
 	else if (argc == 3 && !strcmp(argv[1], "churn") && strtoul(argv[2], NULL, 10) >= WARM_UP_SHARE)
 		churn(strtoul(argv[2], NULL, 10));
 	else {
-		fputs("objects register | objects churn COUNT\n", stderr);
+		fputs("objects register | objects churn COUNT | objects forks COUNT | objects leave\n", stderr);
 		return 2;
 	}
 	return 0;

@@ -26,7 +26,9 @@ impl Stats {
     /// Of the object that `--stats` writes, or of a device of `srdma stats --json`.
     pub fn from_json(json: Value) -> Result<Stats> {
         ensure!(json["version"] == 1, "statistics of version {}, this reads 1", json["version"]);
-        let queue_pairs = json["qps"].as_array().context("statistics have no qps")?.clone();
+        let mut queue_pairs = json["qps"].as_array().context("statistics have no qps")?.clone();
+        // The sum of those that are no longer listed.
+        queue_pairs.extend(json.get("unlisted").filter(|sum| sum.is_object()).cloned());
         let send_calls = json["socket"]["send_calls"].as_u64().unwrap_or(0);
         Ok(Stats { faults: json["faults"].clone(), queue_pairs, send_calls })
     }

@@ -25,6 +25,14 @@ pub fn steps(soak: bool) -> Vec<Step> {
         }),
         cargo("unit/workspace", &["test", "--workspace", "--quiet"], &[("SRDMA_SEEDS", seeds.to_string())]),
     ];
+    if soak {
+        let crowd = ["test", "--quiet", "-p", "srdma-client", "--test", "behaviour", "crowd"];
+        steps.push(cargo(
+            "unit/2000-queue-pairs-are-served-alike",
+            &crowd,
+            &[("SRDMA_CROWD", "2000".into())],
+        ));
+    }
     if let Some(features) = loom_of_ring() {
         steps.push(features);
     }

@@ -12,6 +12,7 @@ mod data;
 mod faults;
 mod matrix;
 mod paths;
+mod processes;
 mod verbs;
 mod watching;
 
@@ -172,6 +173,7 @@ pub fn real_steps(soak: bool) -> Result<Vec<Step>> {
     steps.extend(matrix::steps(soak)?);
     steps.extend(paths::steps());
     steps.extend(faults::steps(soak));
+    steps.extend(processes::steps(soak));
     steps.extend(data::steps());
     steps.extend(chaos::steps());
     steps.extend(watching::steps());

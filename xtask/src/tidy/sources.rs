@@ -14,6 +14,17 @@ const EMPTY_NAMES: [&str; 8] = ["util", "utils", "common", "helper", "helpers", 
 const UNFINISHED: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!("), concat!("unimplemented", "!(")];
 
+/// Clocks that somebody may set: a deadline counted by one would come at once, or never. `CLOCK_MONOTONIC` cannot jump.
+const SETTABLE_CLOCKS: [&str; 4] = [
+    concat!("System", "Time"),
+    concat!("CLOCK_", "REALTIME"),
+    concat!("gettime", "ofday"),
+    concat!("CLOCK_", "TAI"),
+];
+/// Files that tell a person, a capture or a program the time of day, and count nothing by it.
+const TELL_THE_TIME: [&str; 3] =
+    ["crates/net/src/capture.rs", "crates/verbs/src/cq_ex.rs", "crates/cli/src/stats/attach.rs"];
+
 /// What is wrong.
 pub fn check() -> Result<Vec<String>> {
     let out = Program::new("git")
@@ -55,6 +66,14 @@ fn judge(path: &Path, text: &str) -> Vec<String> {
             findings.push(format!(":{}: {word}", index + 1));
         }
     }
+    let is_ours = path.starts_with("crates") && path.components().any(|part| part.as_os_str() == "src");
+    if is_ours && !TELL_THE_TIME.iter().any(|allowed| path == Path::new(allowed)) {
+        for (index, line) in lines.iter().enumerate() {
+            if let Some(clock) = SETTABLE_CLOCKS.iter().find(|clock| line.contains(**clock)) {
+                findings.push(format!(":{}: {clock} can be set; count by CLOCK_MONOTONIC", index + 1));
+            }
+        }
+    }
     findings
 }
 
@@ -66,7 +85,8 @@ mod tests {
     fn each_rule_finds_its_own() {
         let long = "//! a\n".repeat(LINES_MAX + 1);
         let unfinished = format!("//! a\n// {}: later\n", UNFINISHED[0]);
-        let cases: [(&str, &str, usize); 7] = [
+        let by_the_wall = format!("//! a\nlet t = {}::now();\n", SETTABLE_CLOCKS[0]);
+        let cases: [(&str, &str, usize); 9] = [
             ("crates/a/src/lib.rs", "//! what it is for\n", 0),
             ("crates/a/src/lib.rs", "fn f() {}\n", 1),
             ("crates/a/src/utils.rs", "", 1),
@@ -74,6 +94,8 @@ mod tests {
             ("crates/a/src/x.rs", &long, 1),
             ("crates/a/src/x.rs", &unfinished, 1),
             ("crates/a/src/lib.rs", "//! placeholder\n", 1),
+            ("crates/a/src/x.rs", &by_the_wall, 1),
+            (TELL_THE_TIME[0], &by_the_wall, 0),
         ];
         for (path, text, expected) in cases {
             let findings = judge(Path::new(path), text);

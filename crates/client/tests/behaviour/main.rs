@@ -4,6 +4,7 @@
 
 mod ground;
 
+mod crowd;
 mod death;
 mod descriptors;
 mod errors;

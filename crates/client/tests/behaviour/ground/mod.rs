@@ -157,6 +157,29 @@ fn mask(bits: &[QpMask]) -> QpMask {
     bits.iter().fold(QpMask::STATE, |all, &bit| all.with(bit))
 }
 
+/// RESET → INIT.
+pub fn init(qp: &Qp, wanted: &QpAttributes) {
+    let bits = [QpMask::PKEY_INDEX, QpMask::PORT, QpMask::ACCESS_FLAGS];
+    qp.modify(&QpAttributes { state: QpState::Init, ..*wanted }, mask(&bits)).expect("INIT");
+}
+
+/// INIT → RTR → RTS, with `peer`.
+pub fn start(qp: &Qp, peer: Name, wanted: &QpAttributes) {
+    let named = QpAttributes { dest_gid: peer.gid(), has_gid: true, dest_qpn: peer.qpn, ..*wanted };
+    let rtr = [
+        QpMask::AV,
+        QpMask::PATH_MTU,
+        QpMask::DEST_QPN,
+        QpMask::RQ_PSN,
+        QpMask::MAX_DEST_RD_ATOMIC,
+        QpMask::MIN_RNR_TIMER,
+    ];
+    let rts =
+        [QpMask::SQ_PSN, QpMask::TIMEOUT, QpMask::RETRY_CNT, QpMask::RNR_RETRY, QpMask::MAX_QP_RD_ATOMIC];
+    qp.modify(&QpAttributes { state: QpState::Rtr, ..named }, mask(&rtr)).expect("RTR");
+    qp.modify(&QpAttributes { state: QpState::Rts, ..named }, mask(&rts)).expect("RTS");
+}
+
 impl End {
     pub fn new(host: &'static Host, shape: Shape) -> End {
         let [sends, recvs] =
@@ -182,32 +205,18 @@ impl End {
 
     /// RESET → INIT.
     pub fn init(&self, wanted: &QpAttributes) {
-        let bits = [QpMask::PKEY_INDEX, QpMask::PORT, QpMask::ACCESS_FLAGS];
-        self.qp.modify(&QpAttributes { state: QpState::Init, ..*wanted }, mask(&bits)).expect("INIT");
+        init(&self.qp, wanted);
     }
 
     /// INIT → RTR → RTS, with `peer`.
     pub fn start(&self, peer: Name, wanted: &QpAttributes) {
-        let named = QpAttributes { dest_gid: peer.gid(), has_gid: true, dest_qpn: peer.qpn, ..*wanted };
-        let rtr = [
-            QpMask::AV,
-            QpMask::PATH_MTU,
-            QpMask::DEST_QPN,
-            QpMask::RQ_PSN,
-            QpMask::MAX_DEST_RD_ATOMIC,
-            QpMask::MIN_RNR_TIMER,
-        ];
-        let rts =
-            [QpMask::SQ_PSN, QpMask::TIMEOUT, QpMask::RETRY_CNT, QpMask::RNR_RETRY, QpMask::MAX_QP_RD_ATOMIC];
-        self.qp.modify(&QpAttributes { state: QpState::Rtr, ..named }, mask(&rtr)).expect("RTR");
-        self.qp.modify(&QpAttributes { state: QpState::Rts, ..named }, mask(&rts)).expect("RTS");
+        start(&self.qp, peer, wanted);
     }
 
     pub fn connect(&self, peer: Name, wanted: &QpAttributes) {
         self.init(wanted);
         self.start(peer, wanted);
     }
-
     pub fn go_to(&self, state: QpState) {
         self.qp.modify(&QpAttributes { state, ..attributes() }, QpMask::STATE).expect("RESET or ERR");
     }
