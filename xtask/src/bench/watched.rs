@@ -38,10 +38,10 @@ fn once(launcher: &Launcher, fabric: &Fabric, pair: &Pair, watched: bool) -> Res
 /// 64 KiB WRITEs, watched and not, in turn.
 pub fn watched(launcher: &Launcher, options: &Options, judged: &mut Vec<Judged>) -> Result<Value> {
     let pairs = options.pairs.max(PAIRS_MIN);
-    let pair = Pair::new("ib_write_bw -F -s 65536 -n 30000").limit(60);
+    let pair = Pair::new("ib_write_bw -F -s 65536 -D 1").limit(60);
     let fabric = Fabric::build(Spec::pair())?;
     report::say(&format!(
-        "64 KiB WRITEs with and without `srdma stats --watch {INTERVAL}`, {pairs} pairs of 2 GB"
+        "64 KiB WRITEs with and without `srdma stats --watch {INTERVAL}`, {pairs} pairs of one second each"
     ));
     let (mut speeds, mut cpus) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for number in 0..pairs {
