@@ -21,6 +21,8 @@ use crate::worker::{sort, Worker};
 
 /// Datagrams of at least this mean length make looking at each worth a system call.
 const BULK_BYTES: u32 = 16 << 10;
+/// Looks for nothing, one after the other, before packets are taken unseen again.
+const MISSES_MAX: u32 = 16;
 /// Datagrams of one batch.
 const BATCH_DATAGRAMS: usize = 32;
 /// After memory turned out not to be there, packets are looked at first for this long: so the right one is refused.
@@ -51,6 +53,8 @@ impl Away {
 pub(crate) struct Straight {
     away: Vec<Away>,
     bulk: bool,
+    /// Datagrams in a row that were looked at for nothing.
+    misses: u32,
     cautious_until: Option<Now>,
     /// Payloads that went straight where they belong.
     pub(crate) placed: u64,
@@ -62,7 +66,20 @@ impl Straight {
     /// A batch was filled the usual way: all its payloads are in its buffers.
     pub(crate) fn none(&mut self, mean_datagram_bytes: u32) {
         self.away.clear();
-        self.bulk = mean_datagram_bytes >= BULK_BYTES;
+        if mean_datagram_bytes >= BULK_BYTES {
+            (self.bulk, self.misses) = (true, 0);
+        }
+    }
+
+    /// Whether the next datagram is worth a look.
+    pub(crate) fn is_on(&self) -> bool {
+        self.bulk
+    }
+
+    /// A look was for nothing.
+    fn missed(&mut self) {
+        self.misses += 1;
+        self.bulk = self.misses < MISSES_MAX;
     }
 
     /// Where a payload, or part of one, lies if not in its buffer.
@@ -96,20 +113,26 @@ impl Worker {
         straight.away.clear();
         self.received.clear();
         let cautious = straight.cautious_until.is_some_and(|until| now < until);
-        let (true, false) = (straight.bulk, cautious) else { return Ok(Filled::NotForeseen) };
-        let Some(batch) = &mut self.world.batch else { return Ok(Filled::Drained) };
+        let (Some(endpoint), Some(batch)) = (&self.world.endpoint, &mut self.world.batch) else {
+            return Ok(Filled::Drained);
+        };
+        straight.bulk &= !cautious && endpoint.may_take_apart();
+        if !straight.bulk {
+            return Ok(Filled::NotForeseen);
+        }
         batch.clear();
         loop {
             let (Some(endpoint), Some(batch)) = (&mut self.world.endpoint, &mut self.world.batch) else {
                 return Ok(Filled::Drained);
             };
-            if !endpoint.may_take_apart() {
-                return Ok(Filled::NotForeseen);
-            }
             let Some(glance) = endpoint.glance(batch)? else { return Ok(Filled::Drained) };
             let begun = batch.datagrams() > 0;
             let stop = if begun { Filled::Some } else { Filled::NotForeseen };
-            let Some((first, away)) = self.foresee(&glance) else { return Ok(stop) };
+            let Some((first, away)) = self.foresee(now, &glance) else {
+                self.world.straight.missed();
+                return Ok(stop);
+            };
+            self.world.straight.misses = 0;
             if begun && self.world.straight.touches(away.address, away.end()) {
                 return Ok(stop);
             }
@@ -121,7 +144,7 @@ impl Worker {
     }
 
     /// The first header of the datagram that waits, and where its first payloads belong.
-    fn foresee(&self, glance: &Glance) -> Option<(Data, Away)> {
+    fn foresee(&mut self, now: Now, glance: &Glance) -> Option<(Data, Away)> {
         let head = glance.head.get(..(glance.segment_bytes as usize).min(glance.head.len()))?;
         let (Packet::Data(first), header_bytes) = srdma_wire::parse(head).ok()? else { return None };
         let header_bytes = header_bytes as u32;
@@ -132,7 +155,8 @@ impl Worker {
             payload_bytes: glance.segment_bytes.checked_sub(header_bytes)?,
             packets: glance.length / glance.segment_bytes.max(1),
         };
-        let (address, bytes) = self.nic.foresee(&waiting)?;
+        let Worker { nic, world, counters, .. } = self;
+        let (address, bytes) = nic.foresee(now, &waiting, world, counters)?;
         Some((first, Away { cut, address, packets: bytes / waiting.payload_bytes }))
     }
 

@@ -179,6 +179,10 @@ impl Worker {
         let (Some(endpoint), Some(batch)) = (&mut self.world.endpoint, &mut self.world.batch) else {
             return Filled::Drained;
         };
+        if self.world.straight.is_on() {
+            // One that was looked at for nothing; the next may be worth it.
+            batch.ask_for_one();
+        }
         let received = endpoint.receive(batch);
         if received.is_err() {
             return self.trouble();

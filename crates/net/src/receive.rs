@@ -174,6 +174,11 @@ impl ReceiveBatch {
         Segments { datagrams: &self.datagrams, offset: 0 }
     }
 
+    /// The next call takes one datagram only.
+    pub fn ask_for_one(&mut self) {
+        self.ask = 1;
+    }
+
     /// Whether the last call found every buffer it offered filled, so that more may wait.
     pub fn is_full(&self) -> bool {
         !self.filled.is_empty() && self.filled.len() >= self.asked

@@ -16,15 +16,16 @@ use core::net::SocketAddr;
 
 use srdma_abi::control::LIMITS;
 use srdma_memory::{AddressSpace, Rights, Segment};
-use srdma_seams::ids::extend;
+use srdma_seams::{ids::extend, Now, Observer};
 use srdma_wire::{Data, Op, Space};
 
 use crate::authz::{self, Target};
-use crate::cx::Shared;
+use crate::cx::{Cx, Shared};
 use crate::nic::Nic;
 use crate::ordering::Kind;
 use crate::qp::Qp;
 use crate::scatter::SgeList;
+use crate::world::World;
 use crate::Order;
 
 /// A burst that waits: packets of equal length that were sent together, of which only the first was looked at.
@@ -46,15 +47,24 @@ type Place = Option<Segment>;
 impl Nic {
     /// The host memory where the payloads of the first packets of a burst belong, one after the other: a
     /// whole number of them, at most `burst.packets`. `None`: the packets must be looked at first.
-    pub fn foresee(&self, burst: &Waiting<'_>) -> Option<(u64, u32)> {
-        let qp = self.qps.find(burst.first.dest_qpn)?;
+    ///
+    /// A SEND's receive may be taken from its ring by this, as its first packet would do.
+    pub fn foresee(
+        &mut self,
+        now: Now,
+        burst: &Waiting<'_>,
+        world: &mut impl World,
+        obs: &mut impl Observer,
+    ) -> Option<(u64, u32)> {
+        let qp = self.qps.find_mut(burst.first.dest_qpn)?;
         let packets = qp.packets_to_come(burst)?;
         let fit = |bytes: u32| bytes - bytes % burst.payload_bytes;
         let bytes = burst.payload_bytes.checked_mul(packets)?;
+        let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
         let place = match burst.first.op {
-            Op::Write { address, rkey } => qp.write_to_come(&self.shared, burst, (address, rkey), bytes),
-            Op::Send { receive, .. } => qp.send_to_come(&self.shared, burst, receive, bytes),
-            Op::ReadResponse { request } => qp.answer_to_come(&self.shared, burst, request, bytes),
+            Op::Write { address, rkey } => qp.write_to_come(cx.shared, burst, (address, rkey), bytes),
+            Op::Send { receive, .. } => qp.send_to_come(cx, burst, receive, bytes),
+            Op::ReadResponse { request } => qp.answer_to_come(cx.shared, burst, request, bytes),
             _ => None,
         }?;
         (place.space == AddressSpace::Host && fit(place.length) > 0)
@@ -118,16 +128,22 @@ impl Qp {
         self.responder.is_untouched(whole.space, range).then_some(place)
     }
 
-    fn send_to_come(&self, shared: &Shared, burst: &Waiting<'_>, receive: u32, bytes: u32) -> Place {
+    fn send_to_come<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        burst: &Waiting<'_>,
+        receive: u32,
+        bytes: u32,
+    ) -> Place {
         let Op::Send { imm, .. } = burst.first.op else { return None };
         let receive = extend(self.responder.receives.next(), receive);
         let bytes = bytes.min(self.request_to_come(burst, Kind::Send { receive, imm })?);
-        let recv = self.responder.receives.get(receive)?;
-        let fits = u64::from(burst.first.message.length) <= recv.sges.bytes();
-        if !fits || shared.config.order == Order::Strict {
+        let room = self.bind(cx, receive).ok()?;
+        if u64::from(burst.first.message.length) > room || cx.shared.config.order == Order::Strict {
             return None;
         }
-        self.scattered(shared, &recv.sges, burst.first.message.offset, bytes)
+        let recv = self.responder.receives.get(receive)?;
+        self.scattered(cx.shared, &recv.sges, burst.first.message.offset, bytes)
     }
 
     fn answer_to_come(&self, shared: &Shared, burst: &Waiting<'_>, request: u32, bytes: u32) -> Place {

@@ -539,7 +539,8 @@ impl Host {
                 next.from == first.from && next.sent.payload.len() < payload_bytes as usize
             });
             let waiting = Waiting { from: first.from, first: &data, payload_bytes, packets };
-            let Some((address, bytes)) = self.nic.foresee(&waiting) else { break };
+            let foreseen = self.nic.foresee(now, &waiting, &mut self.world, &mut self.counts);
+            let Some((address, bytes)) = foreseen else { break };
             assert!(bytes > 0 && bytes % payload_bytes == 0 && bytes / payload_bytes <= packets);
             let (end, foreseen) = (address + u64::from(bytes), bytes / payload_bytes);
             if written.iter().any(|&(start, stop)| start < end && address < stop) {
