@@ -19,6 +19,7 @@ use srdma_transport::Config;
 
 use crate::numbers::Numbers;
 use crate::options::{for_this_process, Options};
+use crate::owed::Owed;
 use crate::patience::Patience;
 use crate::queues::CqEvents;
 use crate::wake::Pillow;
@@ -144,6 +145,7 @@ pub(crate) struct Shared {
     sends: DoorbellPage,
     recvs: DoorbellPage,
     pub(crate) patience: Patience,
+    owed: Arc<Owed>,
     /// The slot socket, once there is one; -1 before.
     socket: AtomicI32,
     /// Callers that wait at the socket: what comes is theirs, or they would sleep on while another thread
@@ -273,6 +275,7 @@ impl Shared {
     /// Unlocks, and wakes the background thread if it would sleep past what has become due. False: descriptors were
     /// found to be no longer ours, and the device has ended.
     fn let_go(&self, mut worker: MutexGuard<'_, Worker>) -> bool {
+        worker.review_owed();
         let deadline = worker.deadline(clock::now());
         let lost = worker.is_lost;
         self.frozen.store(worker.frozen_until.is_some(), Ordering::Relaxed);
@@ -324,8 +327,10 @@ impl Device {
             faults: options.faults.clone(),
         });
         let doorbells = || DoorbellPage::heap(DOORBELLS).map_err(|e| StartError::Setting(e.to_string()));
+        let owed = Arc::new(Owed::default());
         let shared = Shared {
-            worker: Mutex::new(Worker::new(nic)),
+            worker: Mutex::new(Worker::new(nic, Arc::clone(&owed))),
+            owed,
             pillow: Pillow::new().map_err(system("Making a timerfd"))?,
             sends: doorbells()?,
             recvs: doorbells()?,
@@ -610,7 +615,9 @@ impl Device {
     pub fn ring_send(&self, qpn: Qpn) {
         // The page's own sleeping flag is not used in this process: the caller makes the progress itself.
         let _ = self.shared.sends.ring(u32::from(qpn.index()));
-        self.guard(Shared::send_if_free);
+        if !self.shared.owed.may_wait(qpn.index()) {
+            self.guard(Shared::send_if_free);
+        }
     }
 
     /// The program posted to a receive ring. Receives are taken when messages come, so there is nothing to do
@@ -722,6 +729,7 @@ impl Shared {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(flush));
         let event = AsyncEvent { kind: AsyncKind::DeviceFatal, object: 0 };
         worker.world.rings.raise(event);
+        worker.review_owed();
         drop(worker);
         self.flushing.store(true, Ordering::Relaxed);
         // Who posted meanwhile, and found the lock taken or the device not yet failed, counts on being seen here.

@@ -17,6 +17,7 @@ pub mod counters;
 pub mod device;
 mod numbers;
 mod options;
+mod owed;
 mod patience;
 mod queues;
 mod stats;

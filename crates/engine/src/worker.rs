@@ -1,6 +1,7 @@
 //! One turn of work: doorbells, arriving packets, timers, sending.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use srdma_net::Segment;
 use srdma_ring::DoorbellPage;
@@ -14,6 +15,7 @@ use crate::announce;
 use crate::clock;
 use crate::counters::Counters;
 use crate::numbers::Numbers;
+use crate::owed::{Owed, Owing};
 use crate::straight::Filled;
 use crate::world::InProcess;
 
@@ -49,11 +51,18 @@ pub(crate) struct Worker {
     echoes: u32,
     pub(crate) questions: Vec<(SocketAddr, Echo)>,
     pub(crate) follower: Follower,
+    owed: Arc<Owed>,
+    owing: Owing,
+    /// Queue pairs whose send doorbells rang this time.
+    rung: Vec<Qpn>,
 }
 
 impl Worker {
-    pub(crate) fn new(nic: Nic) -> Worker {
+    pub(crate) fn new(nic: Nic, owed: Arc<Owed>) -> Worker {
         Worker {
+            owed,
+            owing: Owing::default(),
+            rung: Vec::new(),
             nic,
             world: InProcess::new(),
             counters: Counters::default(),
@@ -100,11 +109,24 @@ impl Worker {
         }
         self.world.busy = false;
         self.delayed_until = self.world.endpoint.as_mut().and_then(|endpoint| endpoint.advance(now));
-        let Worker { nic, world, counters, .. } = self;
-        sends.take(|index| nic.doorbell_send(now, Qpn::new(slot, index as u16), world, counters));
+        let Worker { nic, world, counters, rung, owed, owing, .. } = self;
+        sends.take(|index| {
+            let qpn = Qpn::new(slot, index as u16);
+            nic.doorbell_send(now, qpn, world, counters);
+            rung.push(qpn);
+        });
         recvs.take(|index| nic.doorbell_recv(now, Qpn::new(slot, index as u16), world, counters));
         self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
+        for qpn in rung.drain(..).filter(|&qpn| nic.is_owed(qpn)) {
+            owing.sent(qpn, owed);
+        }
         Some(now)
+    }
+
+    /// Posts wait no longer where nothing is owed any more. To be followed by a look at the doorbells.
+    pub(crate) fn review_owed(&mut self) {
+        let Worker { nic, owed, owing, .. } = self;
+        owing.review(owed, |qpn| nic.is_owed(qpn));
     }
 
     /// Looks, now and then, whether our descriptors still are ours.

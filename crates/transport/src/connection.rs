@@ -373,6 +373,11 @@ impl Connection {
 
     // --- time --------------------------------------------------------------------------------
 
+    /// Whether anything is in flight: an acknowledgement or a time-out will come.
+    pub fn has_unacknowledged(&self) -> bool {
+        self.sender.has_unacknowledged()
+    }
+
     /// When [`Connection::on_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Now> {
         let ack_due = self.receivers.iter().any(Receiver::is_ack_due) && self.handshake.remote.0 != 0;

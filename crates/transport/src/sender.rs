@@ -163,6 +163,10 @@ impl Sender {
         self.congestion.window_bytes().min(u64::from(self.peer_free_bytes))
     }
 
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        self.units.inflight_bytes() > 0
+    }
+
     pub(crate) fn snapshot(&self, config: &Config) -> Snapshot {
         Snapshot {
             inflight_bytes: self.units.inflight_bytes(),

@@ -157,6 +157,13 @@ impl Nic {
         !blocked && !self.shared.active.is_empty()
     }
 
+    /// Whether the peer of `qpn` owes acknowledgements, so that more work will come of itself.
+    pub fn is_owed(&self, qpn: Qpn) -> bool {
+        self.qps.find(qpn).is_some_and(|qp| {
+            qp.is_running() && !qp.is_dead && qp.conn.as_ref().is_some_and(|conn| conn.has_unacknowledged())
+        })
+    }
+
     /// When [`Nic::on_time`] wants to be called next.
     pub fn next_timeout(&mut self) -> Option<Now> {
         while let Some((at, sleeper)) = self.shared.timers.peek() {
