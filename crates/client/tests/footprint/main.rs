@@ -129,7 +129,8 @@ fn what_a_burst_needs_is_given_back_when_the_queue_pair_rests() {
         let most = live_bytes() - before;
         println!("{most} bytes after bursts");
         assert!(most > 200_000, "only {most} bytes: nothing was tested");
-        let left = || (live_bytes() - before < 100_000).then_some(());
+        // The largest batch of the device itself may come late: that stays, once and not for each queue pair.
+        let left = || (live_bytes() - before < 150_000).then_some(());
         wait("memory that is given back", &[a, b], || {
             std::thread::sleep(std::time::Duration::from_millis(20));
             left()
