@@ -90,9 +90,17 @@ pub fn stats(command: &StatsCommand) -> ExitCode {
     ExitCode::from(1)
 }
 
-/// Whether there is nobody left to wait for.
+/// Whether there is nobody left to wait for. A process that has ended and was not waited for by its parent is still
+/// listed, as a zombie (proc(5)).
 fn have_ended(pids: &[u32]) -> bool {
-    let is_alive = |pid: &u32| std::path::Path::new("/proc").join(pid.to_string()).exists();
+    let is_alive = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The state follows the name, which is in brackets and may hold any.
+        stat.rsplit(')')
+            .next()
+            .and_then(|rest| rest.trim_start().chars().next())
+            .is_some_and(|state| state != 'Z')
+    };
     !pids.is_empty() && !pids.iter().any(is_alive)
 }
 
@@ -129,4 +137,26 @@ fn show(command: &StatsCommand, sample: &Sample) -> io::Result<()> {
         writeln!(out)?;
     }
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_process_is_over_when_it_ends_although_nobody_has_waited_for_it() {
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pids = [child.id(), 9_999_999];
+        assert!(!have_ended(&pids) && !have_ended(&[]));
+        drop(child.stdin.take());
+        let begun = Instant::now();
+        while !have_ended(&pids) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "a zombie is taken for alive");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.wait().unwrap();
+        assert!(have_ended(&pids));
+    }
 }
