@@ -68,7 +68,7 @@ pub(super) fn latency(launcher: &Launcher, options: &Options, judged: &mut Vec<J
         ("ib_send_lat, 99 % / typical", spread(&send), 4.0),
         ("ib_write_lat, 99 % / typical", spread(&write), 4.0),
     ] {
-        judged.push(Judged::at_most(what, value, most));
+        judged.push(Judged::at_most(what, value, most).goal());
     }
     Ok(json!({
         "send_us": send.0, "write_us": write.0, "udp_polled_us": polled.0, "udp_blocked_us": blocked.0,
