@@ -66,7 +66,7 @@ pub fn watched(launcher: &Launcher, options: &Options, judged: &mut Vec<Judged>)
         mean / half,
         mean * half
     ));
-    judged.push(Judged::at_least("watched / alone (lower 95 % bound)", mean / half, RATIO_MIN));
+    judged.push(Judged::at_least("watched / alone (lower 95 % bound)", mean / half, RATIO_MIN).goal());
     Ok(json!({
         "alone_mb_per_s": plain, "watched_mb_per_s": seen, "ratio": ratios,
         "ratio_mean": mean, "ratio_low": mean / half, "ratio_high": mean * half,
