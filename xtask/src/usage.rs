@@ -19,7 +19,8 @@ pub struct Command {
 
 const DIST: (&str, &str) = ("--dist DIR", "use the tree in DIR instead of building one");
 const JSON: (&str, &str) = ("--json FILE", "write everything measured to FILE");
-const ONLY: (&str, &str) = ("--only PATTERN", "only steps whose name contains PATTERN");
+const ONLY: (&str, &str) =
+    ("--only PATTERN", "only steps whose name contains PATTERN, or is NAME with =NAME");
 const LIST: (&str, &str) = ("--list", "name the steps and run none");
 const JOBS: (&str, &str) = ("--jobs N", "networks at once; 1 if not given");
 

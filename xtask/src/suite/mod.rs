@@ -159,7 +159,10 @@ pub fn run(options: &Options) -> Result<bool> {
 fn chosen(options: &Options) -> Result<(Vec<Step>, Vec<Step>)> {
     ensure!(!options.write_compat || options.only.is_none(), "--write-compat chooses the steps itself");
     let wanted = |step: &Step| {
-        let named = options.only.as_ref().is_none_or(|word| step.name.contains(word.as_str()));
+        let named = options.only.as_deref().is_none_or(|word| match word.strip_prefix('=') {
+            Some(whole) => step.name == whole,
+            None => step.name.contains(word),
+        });
         named && (step.case.is_some() || !options.write_compat)
     };
     let cargo = checks::steps(options.soak).into_iter().chain(attack::steps());
