@@ -128,7 +128,7 @@ impl Worker {
             let Some(glance) = endpoint.glance(batch)? else { return Ok(Filled::Drained) };
             let begun = batch.datagrams() > 0;
             let stop = if begun { Filled::Some } else { Filled::NotForeseen };
-            let Some((first, away)) = self.foresee(now, &glance) else {
+            let Some((first, away)) = self.foresee(now, &glance, begun) else {
                 self.world.straight.missed();
                 return Ok(stop);
             };
@@ -144,7 +144,7 @@ impl Worker {
     }
 
     /// The first header of the datagram that waits, and where its first payloads belong.
-    fn foresee(&mut self, now: Now, glance: &Glance) -> Option<(Data, Away)> {
+    fn foresee(&mut self, now: Now, glance: &Glance, behind_others: bool) -> Option<(Data, Away)> {
         let head = glance.head.get(..(glance.segment_bytes as usize).min(glance.head.len()))?;
         let (Packet::Data(first), header_bytes) = srdma_wire::parse(head).ok()? else { return None };
         let header_bytes = header_bytes as u32;
@@ -154,6 +154,7 @@ impl Worker {
             first: &first,
             payload_bytes: glance.segment_bytes.checked_sub(header_bytes)?,
             packets: glance.length / glance.segment_bytes.max(1),
+            behind_others,
         };
         let Worker { nic, world, counters, .. } = self;
         let (address, bytes) = nic.foresee(now, &waiting, world, counters)?;

@@ -10,7 +10,9 @@
 //! * connection, address and state of the queue pair are right, the message is open and nothing before it is refused;
 //! * key, bounds and rights allow the whole message, and the bytes lie in one piece of host memory;
 //! * the packets may be placed out of order: never the last one of a WRITE, never under `Order::Strict`;
-//! * no later WRITE that came earlier has written there.
+//! * no later WRITE that came earlier has written there;
+//! * no held packet may be released by what was taken before and is not yet seen: its bytes would be copied later than
+//!   these, although they may belong to an earlier message.
 
 use core::net::SocketAddr;
 
@@ -39,6 +41,8 @@ pub struct Waiting<'a> {
     pub payload_bytes: u32,
     /// Packets of just that length.
     pub packets: u32,
+    /// Other datagrams were taken before it whose packets `rnic` has not seen yet.
+    pub behind_others: bool,
 }
 
 /// One piece of memory, or less than a packet's worth of one.
@@ -75,8 +79,9 @@ impl Nic {
 impl Qp {
     /// How many of the packets would be new, if they are what the first one says.
     fn packets_to_come(&self, burst: &Waiting<'_>) -> Option<u32> {
-        let Waiting { from, first, payload_bytes, packets } = *burst;
+        let Waiting { from, first, payload_bytes, packets, behind_others } = *burst;
         let expected = self.is_running()
+            && !(behind_others && self.responder.tracker.holds_any())
             && payload_bytes > 0
             && first.connection == self.connection
             && first.payload_crc.is_none()

@@ -243,6 +243,11 @@ impl Tracker {
         Some((seq, piece))
     }
 
+    /// Whether any packet is held.
+    pub fn holds_any(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
     /// Any held packet, when all are to be given back.
     pub fn pop_piece(&mut self) -> Option<Piece> {
         self.pieces.pop_first().map(|(_, piece)| piece)

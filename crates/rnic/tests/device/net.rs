@@ -64,6 +64,8 @@ pub struct Faults {
     pub jitter_ns: u64,
     /// Payloads are put where they should belong before their headers are read.
     pub straight: bool,
+    /// Arrivals are noticed only at multiples of this, many at once; 1 or more.
+    pub quantum_ns: u64,
 }
 
 impl Faults {
@@ -74,6 +76,7 @@ impl Faults {
         path_spread_ns: 0,
         jitter_ns: 0,
         straight: true,
+        quantum_ns: 1,
     };
     pub const SPREAD: Faults = Faults {
         loss_ppm: 0,
@@ -82,6 +85,7 @@ impl Faults {
         path_spread_ns: 400_000,
         jitter_ns: 50_000,
         straight: true,
+        quantum_ns: 1,
     };
 }
 
@@ -455,6 +459,7 @@ impl Net {
         let spread = Rng::stream(self.seed, "path", label).below(self.faults.path_spread_ns + 1);
         let jitter = self.rng.below(self.faults.jitter_ns + 1);
         let at = self.now.0 + self.faults.delay_ns + spread + jitter + extra;
+        let at = at.next_multiple_of(self.faults.quantum_ns);
         let from = SocketAddr::new(self.hosts[host].address, 49152 + sent.path.0);
         let flying = Some(Flying { to, from, sent });
         let place = match self.free.pop() {
@@ -538,7 +543,8 @@ impl Host {
             let shorter = arrived.get(packets as usize).is_some_and(|next| {
                 next.from == first.from && next.sent.payload.len() < payload_bytes as usize
             });
-            let waiting = Waiting { from: first.from, first: &data, payload_bytes, packets };
+            let behind_others = !batch.is_empty();
+            let waiting = Waiting { from: first.from, first: &data, payload_bytes, packets, behind_others };
             let foreseen = self.nic.foresee(now, &waiting, &mut self.world, &mut self.counts);
             let Some((address, bytes)) = foreseen else { break };
             assert!(bytes > 0 && bytes % payload_bytes == 0 && bytes / payload_bytes <= packets);

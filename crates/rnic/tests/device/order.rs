@@ -146,6 +146,37 @@ fn where_writes_overlap_the_later_bytes_remain() {
     }
 }
 
+/// The last packet of a WRITE is held for want of the first. Both then arrive together with a later WRITE
+/// over the same bytes, whose payloads go straight to memory: the held packet must not be copied over them.
+#[test]
+fn a_held_packet_is_not_copied_over_a_later_write_that_came_with_its_release() {
+    const TICK_NS: u64 = 1_000_000;
+    for seed in 0..60 {
+        let faults = Faults { quantum_ns: TICK_NS, ..Faults::NONE };
+        let transport = Config { unit_packets_max: 1, ..Config::default() };
+        let (mut net, a, _) = Net::connected(seed, Options { faults, transport, ..Options::default() });
+        let (local, remote) = (net.region(0, 0, 1 << 16, ALL), net.region(1, 0, 1 << 16, ALL));
+        net.hosts[0].world.set(BASE, &[1; 1400 * 2 + 600]);
+        net.hosts[0].world.set(BASE + 10_000, &[2; 1400 * 3]);
+        // A connection that has sent something knows its peer and its round trip.
+        net.post(a, to_remote(entry(Opcode::Write, 0, &[sge(0, 8, local)]), 60_000, remote));
+        net.run_for(Duration(20 * TICK_NS));
+        net.filter = Some(Box::new(|_, _, sent| match sent.packet {
+            Packet::Data(data) if data.message.length == 3400 && data.message.offset < 2800 => {
+                Verdict::Delay(TICK_NS)
+            }
+            _ => Verdict::Pass,
+        }));
+        net.post(a, to_remote(entry(Opcode::Write, 1, &[sge(0, 3400, local)]), 0, remote));
+        net.run_for(Duration(TICK_NS));
+        net.post(a, to_remote(entry(Opcode::Write, 2, &[sge(10_000, 4200, local)]), 2800, remote));
+        net.run_for(SECOND);
+        assert_eq!(ok(&net.poll(a, a.send_cq)), [0, 1, 2]);
+        assert_eq!(net.hosts[1].world.bytes(BASE, 2800), [1; 2800], "seed {seed}");
+        assert_eq!(net.hosts[1].world.bytes(BASE + 2800, 4200), [2; 4200], "seed {seed}");
+    }
+}
+
 #[test]
 fn a_fence_waits_for_the_reads_before_it() {
     for seed in 0..50 {

@@ -330,6 +330,7 @@ fn options(rng: &mut Rng, pairs: u64) -> Options {
         path_spread_ns: odds(rng, 1_000_000),
         jitter_ns: odds(rng, 200_000),
         straight: rng.below(2) == 0,
+        quantum_ns: [1, 50_000, 300_000][rng.below(3) as usize],
     };
     options.transport.unit_packets_max = [1, 4, 16][rng.below(3) as usize];
     options.transport.paths = [1, 8, 128][rng.below(3) as usize];
