@@ -22,7 +22,7 @@ fn ok(done: &[srdma_abi::Completion]) -> Vec<u64> {
     done.iter().map(|c| c.wr_id).collect()
 }
 
-/// BUGS MP16: whatever tells of data comes after the data, under random delays of 128 paths.
+/// Whatever tells of data comes after the data, under random delays of 128 paths.
 #[test]
 fn no_notice_overtakes_the_writes_before_it() {
     for round in 0..1000u64 {
@@ -196,7 +196,7 @@ fn a_fence_waits_for_the_reads_before_it() {
     }
 }
 
-/// BUGS RC14: at most max_rd_atomic on the wire, however many are posted.
+/// At most max_rd_atomic on the wire, however many are posted.
 #[test]
 fn no_more_reads_are_outstanding_than_agreed() {
     // In order, the reads on the wire are those sent less those complete.
@@ -227,7 +227,7 @@ fn no_more_reads_are_outstanding_than_agreed() {
     }
 }
 
-/// BUGS RC4, IN5: nothing is a message too, and takes its number.
+/// Nothing is a message too, and takes its number.
 #[test]
 fn messages_of_no_bytes_between_others_for_each_operation() {
     for faults in [Faults::NONE, Faults::SPREAD] {
@@ -273,7 +273,7 @@ fn messages_of_no_bytes_between_others_for_each_operation() {
     }
 }
 
-/// BUGS RC5: counts cross the widths at which somebody might keep them.
+/// Counts cross the widths at which somebody might keep them.
 #[test]
 fn numbers_cross_every_wrap() {
     for first in [(1u64 << 24) - 3, (1 << 32) - 3, (1 << 31) - 3, (1 << 33) - 3] {
@@ -309,7 +309,7 @@ fn op_is(sent: &Sent, wanted: fn(&Op) -> bool) -> bool {
     matches!(&sent.packet, Packet::Data(data) if wanted(&data.op))
 }
 
-/// BUGS RC1: a replayed READ in the middle of a WRITE disturbs neither.
+/// A replayed READ in the middle of a WRITE disturbs neither.
 #[test]
 fn old_requests_replayed_amid_a_write_are_only_duplicates() {
     let (mut net, a, _) = Net::connected(10, spread());
@@ -338,7 +338,7 @@ fn old_requests_replayed_amid_a_write_are_only_duplicates() {
     assert!(net.hosts[1].counts.drops(DropCause::Duplicate) >= 20);
 }
 
-/// BUGS RC3: the result of an atomic is told again, not made again.
+/// The result of an atomic is told again, not made again.
 #[test]
 fn an_atomic_whose_answer_is_lost_is_done_once() {
     let (mut net, a, _) = Net::connected(11, Options::default());
@@ -499,7 +499,7 @@ fn inline_data_is_sent_again_from_the_ring() {
     assert_eq!(net.hosts[1].world.bytes(BASE + 7, 400), bytes);
 }
 
-/// BUGS MR2: a key of the past opens nothing, however many came after it.
+/// A key of the past opens nothing, however many came after it.
 #[test]
 fn a_stale_key_meets_no_new_region() {
     let (mut net, a, _) = Net::connected(17, Options::default());
