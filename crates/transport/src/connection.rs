@@ -15,7 +15,7 @@ use crate::sender::Sender;
 use crate::{Arrival, BogusAck, Failure, Fragment, HelloOutcome, Stretch, Unit};
 
 /// Smallest UDP payload that a connection can work with.
-const DATAGRAM_BYTES_MIN: u16 = 512;
+pub(crate) const DATAGRAM_BYTES_MIN: u16 = 512;
 
 /// Longest ACK, and unit reports with which it fits the smallest UDP payload.
 const ACK_BYTES_MAX: u16 = 936;

@@ -7,6 +7,7 @@ use srdma_wire::{Ack, Space};
 use crate::config::{Config, Planted};
 use crate::congestion::delay_window::DelayWindow;
 use crate::congestion::{Congestion, Sample};
+use crate::connection::DATAGRAM_BYTES_MIN;
 use crate::loss::rtt::ConnectionRtt;
 use crate::loss::Detector;
 use crate::paths::{Health, PathSet};
@@ -21,8 +22,6 @@ const UNITS_PER_WINDOW: u64 = 32;
 const PROBES_MAX: u8 = 2;
 /// Packets lost, none as large acknowledged in between, from which on their size is suspected.
 const LARGE_LOST_MAX: u8 = 8;
-/// Window bytes of packets that are large on any path.
-const LARGE_CHARGE_MIN: u64 = 1024;
 /// Time after which a refused unit is offered again.
 const REFUSED_WAIT: Duration = Duration::from_micros(100);
 
@@ -57,6 +56,8 @@ pub(crate) struct Sender {
     told_window: u64,
     /// Window bytes of a packet as large as they get.
     full_charge: u64,
+    /// Window bytes of the largest packet that passes on any path that is searched for.
+    small_charge: u64,
     large_lost: LargeLost,
     full_came: bool,
 }
@@ -99,6 +100,7 @@ impl Sender {
             loss_deadline: None,
             told_window: 0,
             full_charge: u64::MAX,
+            small_charge: u64::MAX,
             large_lost: LargeLost::default(),
             full_came: false,
         }
@@ -142,6 +144,7 @@ impl Sender {
         self.payload_bytes = Some(bytes);
         self.large_lost = LargeLost::default();
         self.full_charge = u64::from(bytes + self.header_bytes + config.packet_overhead_bytes);
+        self.small_charge = u64::from(u32::from(DATAGRAM_BYTES_MIN) + config.packet_overhead_bytes);
     }
 
     /// Whether it looks as if large packets do not get through.
@@ -539,8 +542,7 @@ impl Sender {
 
     fn note_large_lost(&mut self, record: &UnitRecord, packets: u8) {
         let charge = u64::from(record.charge_each);
-        let large = charge * 2 > self.full_charge || charge >= LARGE_CHARGE_MIN;
-        if large && packets > 0 {
+        if charge > self.small_charge && packets > 0 {
             let lost = &mut self.large_lost;
             lost.least_charge = if lost.packets == 0 { charge } else { lost.least_charge.min(charge) };
             lost.packets = lost.packets.saturating_add(packets);
