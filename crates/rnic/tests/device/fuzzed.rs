@@ -42,7 +42,7 @@ fn run(attacker: Attacker, runs: u64) -> ([u64; 16], u64, u64) {
 fn a_connection_whose_packets_are_changed_on_their_way_harms_nobody_else() {
     let runs = setting("SRDMA_FUZZ_RUNS", 40_000);
     let (drops, delivered, restarts) = run(Attacker::OnPath, runs);
-    assert!(delivered > runs / 5 && restarts > runs / 4000, "{delivered} {restarts} {drops:?}: too tame");
+    assert!(delivered > runs / 5 && restarts > runs / 1000, "{delivered} {restarts} {drops:?}: too tame");
     let wanted = [
         DropCause::UnknownQp,
         DropCause::ForeignConnection,

@@ -79,7 +79,10 @@ pub struct Arena {
 
 impl Arena {
     pub fn new(seed: u64, attacker: Attacker) -> Arena {
-        let mut net = Net::new(seed, Options { faults: Faults::SPREAD, ..Options::default() });
+        let mut net = Net::new(
+            seed,
+            Options { faults: Faults { straight: seed % 2 == 0, ..Faults::SPREAD }, ..Options::default() },
+        );
         let keys = [0, 1].map(|host| net.region(host, OPEN.start, OPEN.end - OPEN.start, ALL));
         let (good, bad) = ([net.qp(0), net.qp(1)], [net.qp(0), net.qp(1)]);
         net.connect(good[0], good[1], attributes(), attributes());
