@@ -82,8 +82,47 @@ fn a_further_idle_queue_pair_takes_less_than_64_kb() {
         let small = Shape { cq_entries: 1, send_wr: 1, recv_wr: 1, ..Shape::default() };
         let pair = || Pair::shaped(a, b, [small; 2], [attributes(); 2]);
         let ((here, lkey), (there, rkey)) = (a.region(4 << 20), b.region(4 << 20));
-        // What the devices themselves need, for their largest batches, comes with the first; how large those are is
-        // a matter of chance.
+        // What the devices themselves need comes with the first.
+        let first = pair();
+        assert_eq!(outcomes(&[first.a.run(write_to(&there, rkey, &here, lkey, 4 << 20))]), [done(1)]);
+        let before = live_bytes();
+        let per_queue_pair = || (live_bytes() - before) / (2 * PAIRS as i64);
+        let pairs: Vec<Pair> = (0..PAIRS).map(|_| pair()).collect();
+        println!("{} bytes when connected", per_queue_pair());
+        for (length, times) in [(8, 100), (1 << 16, 10), (1 << 20, 2)] {
+            for pair in &pairs {
+                for _ in 0..times {
+                    let request = write_to(&there, rkey, &here, lkey, length);
+                    assert_eq!(outcomes(&[pair.a.run(request)]), [done(1)]);
+                }
+            }
+            let bytes = per_queue_pair();
+            println!("{bytes} bytes after {times} WRITEs of {length} bytes");
+            assert!(
+                bytes < 64 << 10,
+                "{bytes} bytes after {times} WRITEs of {length} bytes, small rings included"
+            );
+        }
+    });
+}
+
+#[test]
+fn what_a_burst_needs_is_given_back_when_the_queue_pair_rests() {
+    const REQUESTS: u64 = 2_000;
+    alone(this_test!(), || {
+        let [a, b] = addresses().map(|address| Host::open(address, &as_shipped()));
+        let ((here, lkey), (there, rkey)) = (a.region(1 << 20), b.region(1 << 20));
+        let deep = Shape { cq_entries: 8192, send_wr: 4096, ..Shape::default() };
+        let request = |length| write_to(&there, rkey, &here, lkey, length);
+        let burst = |pair: &Pair| {
+            for length in [8, 4096, 1 << 16] {
+                (0..REQUESTS).for_each(|_| pair.a.post(request(length)));
+                pair.a.sent(REQUESTS as usize);
+            }
+        };
+        let pair = || Pair::shaped(a, b, [deep; 2], [attributes(); 2]);
+        // What the devices themselves need, for their largest batches, comes with the first.
+        // How large those are is a matter of chance.
         (0..6).for_each(|_| burst(&pair()));
         let pair = pair();
         let before = live_bytes();
