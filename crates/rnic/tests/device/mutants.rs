@@ -81,7 +81,10 @@ impl Arena {
     pub fn new(seed: u64, attacker: Attacker) -> Arena {
         let mut net = Net::new(
             seed,
-            Options { faults: Faults { straight: seed % 2 == 0, ..Faults::SPREAD }, ..Options::default() },
+            Options {
+                faults: Faults { straight: seed.is_multiple_of(2), ..Faults::SPREAD },
+                ..Options::default()
+            },
         );
         let keys = [0, 1].map(|host| net.region(host, OPEN.start, OPEN.end - OPEN.start, ALL));
         let (good, bad) = ([net.qp(0), net.qp(1)], [net.qp(0), net.qp(1)]);
