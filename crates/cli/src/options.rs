@@ -37,7 +37,7 @@ pub struct NicOptions {
     ///
     /// Clauses are separated by ; or new lines, # begins a comment. drop, duplicate, corrupt (a header bit), damage (any
     /// bit), and delay SPAN strike packets, restricted by a chance (1%), burst, data, ack or control, receive (instead of
-    /// what we send), on PATHS (5, 0-31, 1mod4). `freeze` lets the device make no progress. from, to, and for SPAN every
+    /// what we send), on PATHS (5, 0-31, 1mod4). `freeze` lets the device send and take nothing. from, to, and for SPAN every
     /// SPAN say when, counted from the first queue pair. `fail send 1000 with NoAnswer` and `fail receive 10 of qp 2 with
     /// 5` fail work requests with an error of `srdma explain list`.
     #[arg(long, value_name = "FILE|TEXT", value_parser = parse_fault)]

@@ -168,7 +168,7 @@ impl Watchers {
 fn run(shared: &Arc<Shared>, mut watchers: Watchers) {
     ask_for_short_turns();
     let mut habits = Habits::new();
-    while !shared.is_over() {
+    while !shared.is_ending() {
         let woken = match habits.sleep {
             Sleep::Listening => listen(shared, &mut habits, &mut watchers),
             Sleep::Napping => nap(shared, &mut habits, &mut watchers),
@@ -186,6 +186,11 @@ fn polled_recently(shared: &Shared, now: Now, span: Duration) -> bool {
 
 fn listen(shared: &Arc<Shared>, habits: &mut Habits, watchers: &mut Watchers) -> Woken {
     let (deadline, socket) = shared.lie_down();
+    // A device that has lost its descriptors may have nothing left to wake us with, and is known as such since before
+    // it gave up the socket.
+    if shared.is_ending() {
+        return Woken::default();
+    }
     // One last look: a bell that rang while the lock was held kicked nobody.
     if shared.doorbells_pending() {
         shared.pillow.get_up();

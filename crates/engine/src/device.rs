@@ -141,7 +141,7 @@ impl DeviceError {
 /// What callers and the background thread share.
 pub(crate) struct Shared {
     pub(crate) worker: Mutex<Worker>,
-    pub(crate) pillow: Pillow,
+    pub(crate) pillow: Arc<Pillow>,
     sends: DoorbellPage,
     recvs: DoorbellPage,
     pub(crate) patience: Patience,
@@ -176,6 +176,11 @@ impl Shared {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// Whether the background thread has nothing left to do.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_over() || self.lost.load(Ordering::Acquire)
     }
 
     /// Whether there is nothing left to do.
@@ -267,8 +272,8 @@ impl Shared {
     /// The fences in `ring` and `is_rung` are one pair: either he finds the lock free, or we find his bell.
     fn hand_over_doorbells(&self) {
         let to_flush = || self.flushing.load(Ordering::Relaxed) && self.recvs.is_rung();
-        if self.sends.is_rung() || to_flush() {
-            self.pillow.kick(Now(0));
+        if (self.sends.is_rung() || to_flush()) && self.pillow.kick(Now(0)) && self.pillow.is_lost() {
+            self.lose();
         }
     }
 
@@ -328,10 +333,11 @@ impl Device {
         });
         let doorbells = || DoorbellPage::heap(DOORBELLS).map_err(|e| StartError::Setting(e.to_string()));
         let owed = Arc::new(Owed::default());
+        let pillow = Arc::new(Pillow::new().map_err(system("Making a timerfd"))?);
         let shared = Shared {
-            worker: Mutex::new(Worker::new(nic, Arc::clone(&owed))),
+            worker: Mutex::new(Worker::new(nic, Arc::clone(&owed), Arc::clone(&pillow))),
             owed,
-            pillow: Pillow::new().map_err(system("Making a timerfd"))?,
+            pillow,
             sends: doorbells()?,
             recvs: doorbells()?,
             patience: Patience::default(),
@@ -380,9 +386,13 @@ impl Device {
             return Err(DeviceError::Gone);
         }
         let mut worker = self.shared.lock();
-        let run = std::panic::AssertUnwindSafe(|| match worker.look_after(clock::now()) {
-            true => call(&mut worker),
-            false => Err(DeviceError::Gone),
+        let run = std::panic::AssertUnwindSafe(|| {
+            let now = clock::now();
+            worker.stands_still(now);
+            match worker.look_after(now) {
+                true => call(&mut worker),
+                false => Err(DeviceError::Gone),
+            }
         });
         let result = std::panic::catch_unwind(run);
         // Whoever calls hears of a device that has ended with the next call.
@@ -688,6 +698,7 @@ impl Device {
         if !worker.look_after(now) {
             worker.world.abandon_descriptors();
         }
+        worker.stands_still(now);
         let Worker { nic, world, counters, .. } = &mut *worker;
         for qpn in world.rings.queue_pairs() {
             // A queue pair that is already gone needs no farewell.
@@ -723,6 +734,7 @@ impl Shared {
             return;
         }
         let mut worker = self.lock();
+        worker.stands_still(clock::now());
         let Worker { nic, world, counters, .. } = &mut *worker;
         // What the failure left behind may make us fail once more; the event must go out all the same.
         let flush = || nic.fail_all(clock::now(), Cause::Internal, world, counters);
@@ -756,10 +768,15 @@ impl Shared {
         self.socket.store(-1, Ordering::Relaxed);
         let mut worker = self.lock();
         let local = worker.slot();
+        let slot = worker.world.endpoint.as_ref().map(Endpoint::slot_handle);
         worker.world.abandon_descriptors();
         drop(worker);
         announce::descriptors_lost(local);
         self.fail();
+        // The thread sleeps on the timer and on the socket. Without the timer, nothing but the socket wakes it.
+        if let Some(slot) = slot.filter(|_| self.pillow.is_lost()) {
+            slot.rouse();
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! It is kicked by a timer that is set to now, and not by an event counter: we live in somebody's process, which may
 //! have closed our descriptor and opened a file of its own under the same number. What is written to a counter would
 //! then land in that file; setting a timer on anything that is none is an error and changes nothing.
+//! Then nobody can be kicked any more, and the device ends: [`srdma_net::SlotHandle::rouse`] wakes the sleeper for that.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -58,6 +59,17 @@ impl Pillow {
     /// Whether a descriptor that is slept on was closed or replaced by the program.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether the number still names a timer; if not, it is lost for good. One system call.
+    pub fn is_intact(&self) -> bool {
+        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut left = libc::itimerspec { it_interval: zero, it_value: zero };
+        // SAFETY: `left` is writable and outlives the call; a number that names no timer is an error.
+        if unsafe { libc::timerfd_gettime(self.fd(), &mut left) } != 0 {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        !self.is_lost()
     }
 
     /// Sets the timer to fire at once, or disarms it, which also takes a firing back.
@@ -157,11 +169,11 @@ mod tests {
         assert!(!pillow.is_lost());
     }
 
-    /// Closed, or anything else under its number: noticed by the sleeper and by whoever kicks, and left as it is.
+    /// Closed, or anything else under its number: noticed by the sleeper, by whoever kicks or looks, and left as it is.
     #[test]
     fn a_descriptor_that_is_no_longer_ours_is_noticed_and_not_written_to() {
         let empty = || tempfile().expect("a file");
-        for kick in [false, true] {
+        for way in ["sleep", "kick", "look"] {
             for replaced in [false, true] {
                 let mut pillow = Pillow::new().expect("timerfd");
                 // SAFETY: no pointers; a number that no other test gets.
@@ -178,12 +190,12 @@ mod tests {
                     };
                 }
                 pillow.lie_down(None);
-                if kick {
-                    pillow.kick(Now(1));
-                } else {
-                    pillow.sleep(None, &[], Some(Now(1)), Now(0));
+                match way {
+                    "sleep" => _ = pillow.sleep(None, &[], Some(Now(1)), Now(0)),
+                    "kick" => _ = pillow.kick(Now(1)),
+                    _ => assert!(!pillow.is_intact()),
                 }
-                assert!(pillow.is_lost(), "kick {kick}, replaced {replaced}");
+                assert!(pillow.is_lost(), "{way}, replaced {replaced}");
                 assert_eq!(file.metadata().expect("its length").len(), 0);
                 std::mem::forget(pillow);
             }

@@ -17,6 +17,7 @@ use crate::counters::Counters;
 use crate::numbers::Numbers;
 use crate::owed::{Owed, Owing};
 use crate::straight::Filled;
+use crate::wake::Pillow;
 use crate::world::InProcess;
 
 /// Bursts sent per turn before arriving packets are looked at again: ACKs open windows, so looking is worth it.
@@ -52,15 +53,17 @@ pub(crate) struct Worker {
     pub(crate) questions: Vec<(SocketAddr, Echo)>,
     pub(crate) follower: Follower,
     owed: Arc<Owed>,
+    pillow: Arc<Pillow>,
     owing: Owing,
     /// Queue pairs whose send doorbells rang this time.
     rung: Vec<Qpn>,
 }
 
 impl Worker {
-    pub(crate) fn new(nic: Nic, owed: Arc<Owed>) -> Worker {
+    pub(crate) fn new(nic: Nic, owed: Arc<Owed>, pillow: Arc<Pillow>) -> Worker {
         Worker {
             owed,
+            pillow,
             owing: Owing::default(),
             rung: Vec::new(),
             nic,
@@ -92,7 +95,7 @@ impl Worker {
         // What was just posted left first; the packets that wait have waited already.
         let had_packets = self.receive_some(now);
         self.timers(clock::now());
-        if had_packets || self.more {
+        if (had_packets || self.more) && self.frozen_until.is_none() {
             let Worker { nic, world, counters, .. } = self;
             self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
         }
@@ -133,7 +136,7 @@ impl Worker {
     pub(crate) fn look_after(&mut self, now: Now) -> bool {
         if now.since(self.looked_after) >= LOOK_AFTER && !self.is_lost {
             self.looked_after = now;
-            self.is_lost = !self.world.is_intact();
+            self.is_lost = !(self.world.is_intact() && self.pillow.is_intact());
             self.world.rings.wary |= self.is_lost;
         }
         !self.is_lost
@@ -148,12 +151,9 @@ impl Worker {
         recvs.take(|index| nic.doorbell_recv(now, Qpn::new(slot, index as u16), world, counters));
     }
 
-    /// Whether a plan of faults wants no progress now.
-    fn stands_still(&mut self, now: Now) -> bool {
-        let Some(plan) = self.world.endpoint.as_ref().and_then(|endpoint| endpoint.faults()) else {
-            return false;
-        };
-        let until = plan.frozen_until(now);
+    /// Whether a plan of faults wants no progress now. Whatever may send is to ask before, so that it does not.
+    pub(crate) fn stands_still(&mut self, now: Now) -> bool {
+        let until = self.world.endpoint.as_mut().and_then(|endpoint| endpoint.stand_still(now));
         self.freezes += u64::from(until.is_some() && self.frozen_until.is_none());
         self.frozen_until = until;
         until.is_some()
@@ -161,7 +161,7 @@ impl Worker {
 
     /// Fires what is due.
     pub(crate) fn timers(&mut self, now: Now) {
-        if self.frozen_until.is_some_and(|until| now < until) {
+        if self.stands_still(now) {
             return;
         }
         if self.nic.next_timeout().is_some_and(|due| due <= now) {

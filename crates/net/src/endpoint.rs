@@ -1,7 +1,7 @@
 //! One local address: a claimed slot to receive on, and path sockets to send from.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,6 +86,7 @@ pub(crate) struct Route {
 pub struct SlotHandle {
     fd: RawFd,
     file: Identity,
+    address: SocketAddr,
 }
 
 impl SlotHandle {
@@ -94,6 +95,20 @@ impl SlotHandle {
     /// the endpoint. Path sockets hold no slot. Async-signal-safe.
     pub fn close_in_child(self) {
         sys::give_up(std::iter::once((self.fd, self.file)));
+    }
+
+    /// Wakes whoever sleeps on the slot's socket, whatever has become of its number; nothing more comes of the socket.
+    /// While it still is ours, it is shut down. Otherwise it lives for as long as somebody sleeps on it, and so does
+    /// its port: an empty datagram is sent there. Does nothing if the system has no socket left for that.
+    pub fn rouse(self) {
+        if Identity::of(self.fd) == Some(self.file) {
+            // SAFETY: no pointers. An unconnected socket answers ENOTCONN, and wakes its sleepers all the same.
+            unsafe { libc::shutdown(self.fd, libc::SHUT_RDWR) };
+            return;
+        }
+        let unbound = SocketAddr::new(self.address.ip(), 0);
+        // If it cannot be sent, nobody is left who could be told.
+        let _ = UdpSocket::bind(unbound).and_then(|socket| socket.send_to(&[], self.address));
     }
 }
 
@@ -185,7 +200,7 @@ impl Endpoint {
 
     /// See [`SlotHandle`].
     pub fn slot_handle(&self) -> SlotHandle {
-        SlotHandle { fd: self.slot_fd.as_raw_fd(), file: self.slot_file }
+        SlotHandle { fd: self.slot_fd.as_raw_fd(), file: self.slot_file, address: self.address() }
     }
 
     /// Whether the sockets still are what was opened, and not closed or replaced by the program. Two system calls: for
@@ -268,6 +283,14 @@ impl Endpoint {
     /// must then happen.
     pub fn refuse_gso(&mut self, errno: Option<i32>) {
         self.taps.get_or_insert_default().refuse_gso_errno = errno;
+    }
+
+    /// Tells the time to the fault plan. If the plan wants the device to stand still now: until when. What is sent
+    /// until then leaves only afterwards.
+    pub fn stand_still(&mut self, now: Now) -> Option<Now> {
+        let faulty = self.taps.as_mut()?.faulty.as_mut()?;
+        self.now = now;
+        faulty.stand_still(now)
     }
 
     /// Tells the time to the fault plan and sends delayed packets that are due; says when the next one is.

@@ -95,6 +95,8 @@ pub(crate) struct Faulty {
     changed: Vec<Vec<u8>>,
     slices: Vec<RawSlice>,
     packets: Vec<Pending>,
+    /// The device stands still until then.
+    frozen_until: Option<Now>,
 }
 
 impl Faulty {
@@ -110,7 +112,14 @@ impl Faulty {
             changed: Vec::new(),
             slices: Vec::new(),
             packets: Vec::new(),
+            frozen_until: None,
         }
+    }
+
+    /// Whether the device stands still now, and until when.
+    pub(crate) fn stand_still(&mut self, now: Now) -> Option<Now> {
+        self.frozen_until = self.plan.frozen_until(now);
+        self.frozen_until
     }
 
     pub(crate) fn plan(&self) -> &FaultPlan {
@@ -230,6 +239,9 @@ impl Faulty {
         outbox: &mut Outbox,
         counters: &mut Counters,
     ) -> Result<(), SendError> {
+        if let Some(until) = self.frozen_until {
+            return self.hold_back(until, route, outbox, counters);
+        }
         if !self.sends {
             return Ok(());
         }
@@ -271,6 +283,28 @@ impl Faulty {
         }
         std::mem::swap(&mut outbox.slices, &mut self.slices);
         std::mem::swap(&mut outbox.packets, &mut self.packets);
+        Ok(())
+    }
+
+    /// Keeps the whole burst until the device moves again: control calls go on while it stands still, and what they
+    /// have it say must not leave. What there is no room for is lost.
+    fn hold_back(
+        &mut self,
+        until: Now,
+        route: Route,
+        outbox: &mut Outbox,
+        counters: &mut Counters,
+    ) -> Result<(), SendError> {
+        for packet in &outbox.packets {
+            if self.outgoing.is_full() {
+                counters.fault_drops += 1;
+                continue;
+            }
+            counters.fault_delays += 1;
+            self.outgoing.push(until, route, copy(*packet, packet.slices(&outbox.slices))?);
+        }
+        outbox.slices.clear();
+        outbox.packets.clear();
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //! drop on 1mod4 for 50ms every 1s            # paths 1, 5, 9, …: dark for 50 ms of every second
 //! delay 20ms 5% ack receive                  # acknowledgements that arrive, one in twenty
 //! duplicate 1%; corrupt 0.1% data            # corrupt: a header bit. damage: any bit, unnoticed in the payload
-//! freeze for 300ms every 2s from 1s          # the device makes no progress
+//! freeze for 300ms every 2s from 1s          # the device makes no progress: sends nothing, takes nothing
 //! fail send 1000 with NoAnswer               # the 1000th work request of each queue pair fails
 //! fail receive 10 of qp 2 with LocalFault    # name or code of `srdma explain list`
 //! ```

@@ -6,6 +6,9 @@ use std::os::fd::FromRawFd;
 
 use srdma_abi::{Completion, Opcode, RecvEntry, SendEntry, SendFlags};
 use srdma_ring::{units_for, CompletionConsumer, Layout, RingMemory, WorkProducer};
+use srdma_seams::fault::{Faults, Window};
+use srdma_seams::{Duration, PathId, Slot};
+use srdma_wire::{Echo, Packet};
 
 use super::*;
 
@@ -17,6 +20,8 @@ struct Program {
     send: WorkProducer,
     recv: WorkProducer,
     events: std::fs::File,
+    /// Last byte of the address that it is connected to.
+    peer: u8,
 }
 
 fn rings<T>(units: u32, device: impl Fn(RingMemory) -> T) -> (RingMemory, T) {
@@ -35,8 +40,12 @@ fn to_rtr() -> QpMask {
 }
 
 fn program(host: u8) -> Program {
+    program_with(host, Options { paths: 4, ..Options::default() })
+}
+
+fn program_with(host: u8, options: Options) -> Program {
     let address = IpAddr::from([127, 9, std::process::id() as u8, host]);
-    let device = Device::new(address, Options { paths: 4, ..Options::default() }).unwrap();
+    let device = Device::new(address, options).unwrap();
     let mut pipe = [0; 2];
     // SAFETY: room for two descriptors; the read end is owned by the file, the write end lives as long as the test.
     let events = unsafe {
@@ -69,6 +78,7 @@ fn program(host: u8) -> Program {
         send: WorkProducer::new(send),
         recv: WorkProducer::new(recv),
         events,
+        peer: 99,
     }
 }
 
@@ -78,7 +88,7 @@ impl Program {
             state,
             port: 1,
             path_mtu: 5,
-            dest_gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 99],
+            dest_gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, self.peer],
             has_gid: true,
             dest_qpn: 0x1234,
             ..QpAttributes::default()
@@ -279,5 +289,66 @@ fn no_signal_of_the_program_is_handled_on_our_thread() {
         }
         assert!(begun.elapsed() < std::time::Duration::from_secs(10), "the thread never came");
         std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// A plan of faults has the device stand still while control calls have it speak to its peer: nothing leaves, nothing is
+/// answered, and what was to be said is said afterwards, if there is an afterwards.
+#[test]
+fn a_device_that_stands_still_says_nothing_and_hears_nothing() {
+    for (host, endless) in [(7, true), (8, false)] {
+        let peer = std::net::UdpSocket::bind((format!("127.0.0.{}", 90 + host), Slot(0).port())).unwrap();
+        let from = clock::now();
+        let thaw = Duration::from_millis(500);
+        let until = if endless { Duration::MAX } else { thaw };
+        let freezes = vec![Window::once(Duration::ZERO, until)];
+        let faults = Faults { freezes, ..Faults::default() };
+        let mut program = program_with(host, Options { paths: 4, faults, ..Options::default() });
+        program.peer = 90 + host;
+        program.to_rts();
+        program.post_send(1);
+        program.device.ring_send(program.qpn);
+        let echo = Packet::Echo(Echo {
+            nonce: 1,
+            sequence: 1,
+            path: PathId(0),
+            reply: false,
+            version: srdma_wire::VERSION,
+            observed_ttl: 0,
+            observed_address: [0; 16],
+            observed_port: 0,
+            probe_bytes: 56,
+        });
+        let mut bytes = vec![0; 1 << 16];
+        let length = srdma_wire::emit(&echo, &mut bytes).unwrap();
+        peer.send_to(&bytes[..length], (program.device.address(), Slot(0).port())).unwrap();
+        // What would be repeated or answered is due by then.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        program.device.poll();
+        if endless {
+            program.device.destroy_qp(program.qpn).unwrap();
+        }
+        peer.set_nonblocking(true).unwrap();
+        let heard = peer.recv(&mut bytes).map_err(|error| error.kind());
+        if endless || clock::now() < from + thaw {
+            assert_eq!(heard, Err(std::io::ErrorKind::WouldBlock), "while it stood still");
+        }
+        if !endless {
+            peer.set_nonblocking(false).unwrap();
+            peer.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+            let mut kinds = Vec::new();
+            while kinds.len() < 2 {
+                let length = peer.recv(&mut bytes).unwrap();
+                let (packet, _) = srdma_wire::parse(&bytes[..length]).unwrap();
+                let kind = match packet {
+                    Packet::Hello(_) => "hello",
+                    Packet::Echo(_) => "echo",
+                    other => panic!("{other:?}"),
+                };
+                if !kinds.contains(&kind) {
+                    kinds.push(kind);
+                }
+            }
+        }
     }
 }
