@@ -11,6 +11,7 @@ use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 
 mod cable;
+mod crowd;
 mod small;
 mod udp;
 
@@ -101,11 +102,12 @@ pub fn run(options: &Options) -> Result<bool> {
     let mut judged = Vec::new();
     let mut results = serde_json::Map::new();
     type Section = fn(&Launcher, &Options, &mut Vec<Judged>) -> Result<Value>;
-    let sections: [(&str, Section); 7] = [
+    let sections: [(&str, Section); 8] = [
         ("registration", registration),
         ("cable", cable::section),
         ("latency", small::latency),
         ("rate", small::rate),
+        ("crowd", crowd::section),
         ("spines", spines),
         ("faults", faults),
         ("watched", watched::watched),

@@ -59,6 +59,11 @@ impl Stats {
         paths.filter_map(|path| path["bytes"].as_u64()).sum()
     }
 
+    /// Packets sent, first and again.
+    pub fn packets_sent(&self) -> u64 {
+        self.sum("packets_sent")
+    }
+
     /// Packets accepted.
     pub fn packets_received(&self) -> u64 {
         self.sum("packets_received")
