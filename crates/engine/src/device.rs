@@ -15,7 +15,7 @@ use srdma_ring::{CompletionProducer, DoorbellPage, WorkConsumer};
 use srdma_rnic::world::Queues;
 use srdma_rnic::{ControlError, Nic, NicConfig};
 use srdma_seams::{ConnectionId, Cqn, FaultPlan, MrKey, Now, PdId, Qpn};
-use srdma_transport::Config;
+use srdma_transport::{Config, ANSWER_WAIT};
 
 use crate::numbers::Numbers;
 use crate::options::{for_this_process, Options};
@@ -211,6 +211,7 @@ impl Shared {
             // Whoever holds the lock looks at the doorbells once more after letting go, so that a bell rung
             // meanwhile is never left to nobody.
             let Some(mut worker) = self.try_lock() else { return result };
+            worker.world.acks_may_wait = self.pillow.is_up_by(clock::now() + ANSWER_WAIT);
             let had_packets = work(&mut worker, &self.sends, &self.recvs);
             if !self.let_go(worker) {
                 return result;
@@ -242,6 +243,7 @@ impl Shared {
     /// Makes progress, waiting for the lock.
     pub(crate) fn progress_blocking(&self) {
         let mut worker = self.lock();
+        worker.world.acks_may_wait = self.pillow.is_up_by(clock::now() + ANSWER_WAIT);
         worker.turn(&self.sends, &self.recvs);
         let _ = self.let_go(worker);
     }

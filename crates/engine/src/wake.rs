@@ -96,6 +96,11 @@ impl Pillow {
         self.until.get_up();
     }
 
+    /// Whether the sleeper is up by `deadline` without being kicked.
+    pub fn is_up_by(&self, deadline: Now) -> bool {
+        self.until.is_up_by(deadline.0)
+    }
+
     /// Wakes the sleeper if it would sleep past `deadline`. Returns whether it had to.
     pub fn kick(&self, deadline: Now) -> bool {
         if !self.until.must_wake(deadline.0) {

@@ -27,6 +27,8 @@ pub(crate) struct InProcess {
     pub(crate) memory: OwnMemory,
     pub(crate) holds: Holds,
     pub(crate) free_bytes: u32,
+    /// The background thread will be up in time to send an ACK that waits.
+    pub(crate) acks_may_wait: bool,
     /// A socket was full: try again soon although nothing else happens.
     pub(crate) busy: bool,
     transfers: Vec<Transfer>,
@@ -49,6 +51,7 @@ impl InProcess {
             memory: unsafe { OwnMemory::new() },
             holds: Holds::new(HOLD_BYTES_MAX),
             free_bytes: 0,
+            acks_may_wait: false,
             busy: false,
             transfers: Vec::new(),
             indices: Vec::new(),
@@ -214,8 +217,9 @@ fn refusal(error: SendError) -> SendRefusal {
     }
 }
 
-impl Link for InProcess {
-    fn send_burst(&mut self, burst: &Burst<'_>) -> Result<(), SendRefusal> {
+impl InProcess {
+    /// An ACK goes behind: it is shorter than any data packet, so that both leave as one message.
+    fn send(&mut self, burst: &Burst<'_>, ack: Option<&Packet>) -> Result<(), SendRefusal> {
         let Some(endpoint) = &mut self.endpoint else {
             return Err(SendRefusal::Unreachable);
         };
@@ -242,9 +246,26 @@ impl Link for InProcess {
                 .map_err(|_| SendRefusal::TooBig)?;
             packet += usize::from(run.packets);
         }
+        if let Some(ack) = ack {
+            out.push(ack, &[]).map_err(|_| SendRefusal::TooBig)?;
+        }
         let result = out.send().map_err(refusal);
         self.busy |= result == Err(SendRefusal::Busy);
         result
+    }
+}
+
+impl Link for InProcess {
+    fn send_burst(&mut self, burst: &Burst<'_>) -> Result<(), SendRefusal> {
+        self.send(burst, None)
+    }
+
+    fn send_burst_with_ack(&mut self, burst: &Burst<'_>, ack: &Packet) -> Result<(), SendRefusal> {
+        self.send(burst, Some(ack))
+    }
+
+    fn acks_may_wait(&self) -> bool {
+        self.acks_may_wait
     }
 
     fn send_control(

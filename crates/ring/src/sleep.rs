@@ -32,6 +32,13 @@ impl SleepUntil {
         self.0.store(AWAKE, Ordering::SeqCst);
     }
 
+    /// Whether the sleeper is awake, or will be by `deadline_ns`, unless it lies down again after this. For work that is
+    /// published before the sleeper can lie down again (under a lock that it takes for that).
+    pub fn is_up_by(&self, deadline_ns: u64) -> bool {
+        let until_ns = self.0.load(Ordering::SeqCst);
+        until_ns == AWAKE || until_ns <= deadline_ns
+    }
+
     /// There is work, published before this, that must be begun by `deadline_ns`. Whether the caller has to wake the
     /// sleeper; it counts as awake from then on.
     pub fn must_wake(&self, deadline_ns: u64) -> bool {

@@ -1,10 +1,12 @@
 //! From a unit of transport to a burst of packets: headers, and where their payload lies.
 
+use core::net::SocketAddr;
+
 use srdma_abi::QpState;
 use srdma_memory::Rights;
 use srdma_seams::{Duration, Observer};
 use srdma_transport::{Fragment, Stretch, Unit};
-use srdma_wire::{Data, Message, NakCode, Op, Part, Space, UnitTag};
+use srdma_wire::{Ack, Data, Message, NakCode, Op, Packet, Part, Space, UnitTag};
 
 use crate::answers::Answer;
 use crate::authz::{self, Target};
@@ -39,19 +41,11 @@ impl Qp {
             self.take_back(cx, &unit);
             return self.on_unfit(cx, unfit);
         }
-        let scratch = &cx.shared.scratch;
-        if scratch.runs.is_empty() {
+        if cx.shared.scratch.runs.is_empty() {
             // Only answers that are refused meanwhile: as if lost.
             return Outcome::Sent;
         }
-        let burst = Burst {
-            peer,
-            path: unit.path,
-            traffic_class: self.attributes.traffic_class,
-            runs: &scratch.runs,
-            segments: &scratch.segments,
-        };
-        match cx.world.send_burst(&burst) {
+        match self.send(cx, peer, &unit) {
             Ok(()) => {
                 self.unreachable = false;
                 self.note_sent(&unit);
@@ -78,6 +72,36 @@ impl Qp {
                 Outcome::Sent
             }
         }
+    }
+
+    /// Sends the burst that was built, with the ACK that has waited for it.
+    fn send<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        peer: SocketAddr,
+        unit: &Unit,
+    ) -> Result<(), SendRefusal> {
+        let is_held = self.conn.as_ref().is_some_and(|conn| conn.is_ack_held());
+        let is_single = matches!(&cx.shared.scratch.runs[..], [run] if run.packets == 1);
+        if is_held && !is_single {
+            self.say_acks(cx, peer);
+        }
+        let ack = if is_held && is_single { self.next_ack(cx) } else { None };
+        let scratch = &cx.shared.scratch;
+        let burst = Burst {
+            peer,
+            path: unit.path,
+            traffic_class: self.attributes.traffic_class,
+            runs: &scratch.runs,
+            segments: &scratch.segments,
+        };
+        let Some(ack) = ack else { return cx.world.send_burst(&burst) };
+        let space = ack.space;
+        let sent = cx.world.send_burst_with_ack(&burst, &Packet::Ack(Ack { path: unit.path, ..ack }));
+        if let (Err(_), Some(conn)) = (sent, &mut self.conn) {
+            conn.ack_again(space);
+        }
+        sent
     }
 
     fn take_back<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, unit: &Unit) {

@@ -55,6 +55,10 @@ impl Qp {
         if matches!(self.attributes.state, QpState::Err | QpState::Reset) {
             return false;
         }
+        if let (Some(peer), true) = (self.peer, self.conn.as_ref().is_some_and(|conn| conn.is_ack_held())) {
+            // What it waits for will not come.
+            self.say_acks(cx, peer);
+        }
         self.attributes.state = QpState::Err;
         // A peer whose later request was refused still gets the answers to its earlier ones.
         self.serves_answers = self.responder.answers.are_owed();

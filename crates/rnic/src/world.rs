@@ -193,6 +193,16 @@ pub trait Link {
         packet: &Packet,
         pad_bytes: u16,
     ) -> Result<(), SendRefusal>;
+    /// Sends a burst of one packet and an ACK to the same peer, which may share a datagram; refused together.
+    fn send_burst_with_ack(&mut self, burst: &Burst<'_>, ack: &Packet) -> Result<(), SendRefusal> {
+        self.send_burst(burst)?;
+        self.send_control(burst.peer, burst.path, ack, 0)
+    }
+    /// Whether ACKs may wait up to [`ANSWER_WAIT`](srdma_transport::ANSWER_WAIT) for what the program sends in answer:
+    /// only where somebody calls [`Nic::on_time`](crate::Nic::on_time) then, and waking him costs nothing.
+    fn acks_may_wait(&self) -> bool {
+        false
+    }
     /// Free bytes of the receive socket buffer, to tell peers.
     fn free_bytes(&self) -> u32;
 }

@@ -8,6 +8,7 @@ use srdma_wire::{
 };
 
 use crate::config::{Config, ConfigError, Identity, Planted};
+use crate::dialogue::Dialogue;
 use crate::handshake::Handshake;
 use crate::receiver::Receiver;
 use crate::report::Snapshot;
@@ -39,6 +40,7 @@ pub struct Connection {
     handshake: Handshake,
     sender: Sender,
     receivers: [Receiver; 2],
+    dialogue: Dialogue,
     /// Since when messages have been waiting for the handshake.
     waiting_since: Option<Now>,
     expecting: Option<Expecting>,
@@ -54,6 +56,7 @@ impl Connection {
         let receiver = |first| Receiver::new(first, config.first_msn, config.window_packets);
         Ok(Connection {
             receivers: [receiver(0), receiver(0)],
+            dialogue: Dialogue::default(),
             handshake: Handshake::new(identity, now),
             sender,
             identity,
@@ -197,7 +200,11 @@ impl Connection {
 
     /// The next unit to send now, if window and state allow one. Counted as sent.
     pub fn poll_unit(&mut self, now: Now, obs: &mut impl Observer) -> Option<Unit> {
-        self.sender.poll_unit(now, &self.config, obs)
+        let unit = self.sender.poll_unit(now, &self.config, obs)?;
+        if !unit.retransmission {
+            self.dialogue.answered(now);
+        }
+        Some(unit)
     }
 
     /// What packet number `seq` of `space` stands for, while its message is not finished.
@@ -340,6 +347,26 @@ impl Connection {
         self.receivers[space as usize].landed()
     }
 
+    /// Whether the ACK that is due waits for the program's answer, to travel with it. To be asked before
+    /// [`Connection::poll_ack`] after each batch of arrivals and time-out; not asking sends it at once. `allowed`: the
+    /// caller will come back within [`ANSWER_WAIT`](crate::ANSWER_WAIT), or when [`Connection::next_timeout`] says.
+    pub fn holds_ack(&mut self, now: Now, allowed: bool) -> bool {
+        let mut due = self.receivers.iter().filter(|receiver| receiver.is_ack_due());
+        let Some(first) = due.next() else { return false };
+        let lone = first.has_lone_news() && due.next().is_none();
+        self.dialogue.hold(now, lone, allowed)
+    }
+
+    /// Whether an ACK waits that may travel with what is sent now.
+    pub fn is_ack_held(&self) -> bool {
+        self.dialogue.held_until().is_some()
+    }
+
+    /// The ACK of `space` that was made last could not be sent: it is due again, at once.
+    pub fn ack_again(&mut self, space: Space) {
+        self.receivers[space as usize].ack_again();
+    }
+
     /// The next ACK to send, if one is due now. Called after each batch of arrivals and on time-outs,
     /// until it returns `None`.
     pub fn poll_ack(&mut self, now: Now, free_bytes: u32, obs: &mut impl Observer) -> Option<Ack> {
@@ -349,6 +376,7 @@ impl Connection {
         let space = [Space::Request, Space::Response]
             .into_iter()
             .find(|&space| self.receivers[space as usize].is_ack_due())?;
+        self.dialogue.acknowledged();
         let mut ack = Ack {
             dest_qpn: self.identity.remote_qpn,
             connection: self.handshake.remote,
@@ -387,7 +415,7 @@ impl Connection {
             self.handshake_failure_at(),
             self.ask_at(),
             self.answers_failure_at(),
-            ack_due.then_some(Now(0)),
+            ack_due.then(|| self.dialogue.held_until().unwrap_or(Now(0))),
         ]
         .into_iter()
         .flatten()

@@ -17,7 +17,8 @@
 //! 2. [`Connection::on_timeout`], if [`Connection::next_timeout`] has passed. Calling it too often is
 //!    harmless.
 //! 3. [`Connection::poll_hello`], [`Connection::poll_ack`] and [`Connection::poll_unit`], each until it
-//!    returns `None` (or the driver's budget ends).
+//!    returns `None` (or the driver's budget ends). [`Connection::holds_ack`] says whether an ACK had better wait for
+//!    a unit to travel with.
 //! 4. [`Connection::next_timeout`], and sleep until then or until something arrives.
 //!
 //! A packet that [`Connection::arrival`] calls new is acknowledged by the next ACK unless the responder
@@ -26,7 +27,7 @@
 //! # How to read it
 //!
 //! [`config`], then `sendspace` (messages → packets and their state) and `units` (what is in flight),
-//! `receiver` (what has arrived), `loss`, the two policy seams [`paths::selector`] and [`congestion`],
+//! `receiver` (what has arrived), `dialogue` (when that is told), `loss`, the two policy seams [`paths::selector`] and [`congestion`],
 //! `sender` which ties the sending half together, and `connection`, the whole.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ mod bitmap;
 pub mod config;
 pub mod congestion;
 mod connection;
+mod dialogue;
 mod handshake;
 mod loss;
 mod path_mtu;
@@ -49,6 +51,7 @@ mod units;
 
 pub use config::{Config, ConfigError, Identity, SelectorKind};
 pub use connection::Connection;
+pub use dialogue::ANSWER_WAIT;
 pub use report::Snapshot;
 
 use srdma_seams::{PathId, TransmitId};

@@ -273,6 +273,21 @@ impl Receiver {
         self.ack_due
     }
 
+    /// Whether all there is to say is that the next packet came, whole and unmarked.
+    pub(crate) fn has_lone_news(&self) -> bool {
+        let one = |pending: &Pending| pending.mask.count_ones() == 1 && pending.ce == 0;
+        self.pending.len() == 1
+            && self.pending.iter().all(one)
+            && self.ahead() == 1
+            && self.partial.is_empty()
+            && self.received.get(self.base)
+    }
+
+    /// The ACK that was just made did not leave.
+    pub(crate) fn ack_again(&mut self) {
+        self.ack_due = true;
+    }
+
     /// Fills in what this numbering has to say, with at most `units_max` unit reports; the rest of `ack` is
     /// the caller's. More may be due afterwards.
     pub(crate) fn fill(&mut self, now: Now, units_max: usize, ack: &mut Ack) {

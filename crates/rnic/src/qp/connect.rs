@@ -145,6 +145,9 @@ impl Qp {
     pub fn say_goodbye<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
         let connection = self.remote_connection();
         let (Some(peer), true) = (self.peer, connection != ConnectionId(0)) else { return };
+        if self.is_running() {
+            self.say_acks(cx, peer);
+        }
         let close = Close { dest_qpn: Qpn(self.attributes.dest_qpn), connection };
         for _ in 0..2 {
             let path = self.next_path(cx);

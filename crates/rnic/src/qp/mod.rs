@@ -323,12 +323,25 @@ impl Qp {
             }
         }
         let Some(conn) = &mut self.conn else { return };
+        if !conn.holds_ack(cx.now, cx.world.acks_may_wait()) {
+            self.say_acks(cx, peer);
+        }
+    }
+
+    /// ACKs that are due, whether they might wait or not.
+    pub fn say_acks<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, peer: SocketAddr) {
         for _ in 0..ACKS_MAX {
-            let Some(ack) = conn.poll_ack(cx.now, cx.world.free_bytes(), cx.obs) else { break };
-            self.acked[ack.space as usize] = Some(ack.cumulative);
+            let Some(ack) = self.next_ack(cx) else { break };
             // A lost or refused ACK is repeated when the peer asks again by retransmitting.
             let _ = cx.world.send_control(peer, ack.path, &Packet::Ack(ack), 0);
         }
+    }
+
+    /// The next ACK that is due.
+    pub fn next_ack<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) -> Option<Ack> {
+        let ack = self.conn.as_mut()?.poll_ack(cx.now, cx.world.free_bytes(), cx.obs)?;
+        self.acked[ack.space as usize] = Some(ack.cumulative);
+        Some(ack)
     }
 
     /// Path for the next control packet: each in turn, so that one dead path does not silence us.

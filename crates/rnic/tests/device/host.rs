@@ -14,6 +14,8 @@ use srdma_rnic::world::{
 use srdma_seams::{Cqn, PathId, Qpn, Rng};
 use srdma_wire::Packet;
 
+use crate::net::is_data;
+
 /// First mapped address of every host.
 pub const BASE: u64 = 0x10_0000;
 
@@ -101,6 +103,10 @@ pub struct World {
     next_hold: u32,
     pub outbox: Vec<Sent>,
     pub journals: Vec<Journal>,
+    /// ACKs may wait for the program's answer.
+    pub acks_may_wait: bool,
+    /// ACKs that left with data.
+    pub acks_with_data: u64,
     /// Chance of a full socket.
     pub busy_ppm: u32,
     pub rng: Option<Rng>,
@@ -373,6 +379,18 @@ impl Link for World {
         assert!(segments.next().is_none(), "segments that belong to no packet");
         self.outbox.extend(packets);
         Ok(())
+    }
+
+    fn send_burst_with_ack(&mut self, burst: &Burst<'_>, ack: &Packet) -> Result<(), SendRefusal> {
+        let data: usize = burst.runs.iter().map(|run| usize::from(run.packets)).sum();
+        assert_eq!((data, is_data(ack)), (1, false), "one packet, one ACK");
+        self.send_burst(burst)?;
+        self.acks_with_data += 1;
+        self.send_control(burst.peer, burst.path, ack, 0)
+    }
+
+    fn acks_may_wait(&self) -> bool {
+        self.acks_may_wait
     }
 
     fn send_control(

@@ -4,6 +4,7 @@
 mod attack;
 mod basics;
 mod causes;
+mod conversation;
 mod endings;
 mod fuzzed;
 mod host;

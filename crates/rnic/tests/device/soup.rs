@@ -346,6 +346,7 @@ fn directions(net: &mut Net, rng: &mut Rng, seed: u64, pairs: u64, journals: boo
     for host in &mut net.hosts {
         host.world.set(BASE, &rom);
         host.world.holds_max = [1 << 20, 2][rng.below(2) as usize];
+        host.world.acks_may_wait = rng.below(2) == 0;
         host.world.busy_ppm = [0, 50_000][rng.below(2) as usize];
     }
     let keys = [net.region(0, 0, memory, ALL), net.region(1, 0, memory, ALL)];
