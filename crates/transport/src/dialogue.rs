@@ -106,7 +106,11 @@ mod tests {
         assert_eq!(dialogue.held_until(), Some(until));
         assert!(dialogue.hold(Now(until.0 - 1), true, true), "not yet");
         assert!(!dialogue.hold(until, true, true), "nobody has answered");
-        assert_eq!(talk(&mut dialogue, until, 5).0, [false, false, false, false, true], "trust must grow again");
+        assert_eq!(
+            talk(&mut dialogue, until, 5).0,
+            [false, false, false, false, true],
+            "trust must grow again"
+        );
     }
 
     #[test]

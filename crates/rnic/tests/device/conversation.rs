@@ -46,7 +46,8 @@ impl Talk {
     }
 
     fn lone_acks(&mut self, work: impl FnOnce(&mut Talk)) -> (u64, u64) {
-        let with_data = |talk: &Talk| talk.net.hosts.iter().map(|host| host.world.acks_with_data).sum::<u64>();
+        let with_data =
+            |talk: &Talk| talk.net.hosts.iter().map(|host| host.world.acks_with_data).sum::<u64>();
         let before = with_data(self);
         self.net.record = Some(vec![]);
         work(self);
@@ -89,7 +90,11 @@ fn reads_and_atomics_one_after_the_other_need_no_ack_of_their_own() {
         };
         (0..10).for_each(|_| ask(&mut talk));
         let (alone, rode) = talk.lone_acks(|talk| (0..10).for_each(|_| ask(talk)));
-        assert_eq!((alone, rode), (0, 20), "{opcode:?}: each answer acknowledges a request, each request an answer");
+        assert_eq!(
+            (alone, rode),
+            (0, 20),
+            "{opcode:?}: each answer acknowledges a request, each request an answer"
+        );
         assert_eq!(talk.sent(0), [0; 20]);
     }
 }

@@ -33,6 +33,7 @@ pub struct Coverage {
     duplicate: u64,
     small_window: u64,
     outage: u64,
+    ack_with_unit: u64,
 }
 
 impl Coverage {
@@ -51,6 +52,7 @@ impl Coverage {
             self.refused += counts.lost[RetransmitCause::Local as usize];
             self.response += end.lengths[1].len() as u64;
         }
+        self.ack_with_unit += sim.acks_with_units;
         let crosses = |bits: u32| {
             let wrap = 1u64 << bits;
             u64::from(config.first_psn < wrap && sim.ends[0].sent_max[0] > wrap)
@@ -145,6 +147,7 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, coverage: &mut Coverage) ->
     sim.link.mtu_bytes = pick(&mut rng, &[u16::MAX, u16::MAX, size, 1472]);
     sim.response_ppm = pick(&mut rng, &[0, 200_000, 1_000_000]);
     sim.refuse_ppm = pick(&mut rng, &[0, 0, 50_000]);
+    sim.hold_acks = seed % 4 == 2;
     sim.sleep_ns = pick(&mut rng, &[0, 50_000, 5_000_000]);
     sim.free_bytes = pick(&mut rng, &[0, 100_000, 16 << 20]);
     let rnr_ppm = pick(&mut rng, &[0, 0, 30_000]);
@@ -158,6 +161,14 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, coverage: &mut Coverage) ->
     let mut left = MESSAGES;
     let mut other_started = false;
     while left > 0 {
+        if sim.hold_acks && rng.below(2) == 0 {
+            for turn in 0..12.min(left) {
+                sim.submit((turn % 2) as usize, Space::Request, length(&mut rng));
+                left -= 1;
+                sim.run_until(sim.now + 150_000)?;
+            }
+            continue;
+        }
         for _ in 0..(1 + rng.below(60)).min(left) {
             let side = usize::from(both && rng.below(2) == 0);
             let length = length(&mut rng);

@@ -52,6 +52,10 @@ pub struct Sim {
     pub response_ppm: u32,
     /// Chance that the socket refuses a unit.
     pub refuse_ppm: u32,
+    /// ACKs may wait for a unit to travel with.
+    pub hold_acks: bool,
+    /// ACKs that did.
+    pub acks_with_units: u64,
     /// Longest time that an end sleeps before it looks at what has arrived.
     pub sleep_ns: u64,
     pub free_bytes: u32,
@@ -116,6 +120,8 @@ impl Sim {
             first_msn: config.first_msn,
             response_ppm: 0,
             refuse_ppm: 0,
+            hold_acks: false,
+            acks_with_units: 0,
             sleep_ns: 0,
             free_bytes: 16 << 20,
             feed: None,
@@ -289,20 +295,8 @@ impl Sim {
         } {
             self.launch(side, 0, Kind::Hello, u64::from(hello.probe_bytes), Wire::Hello(hello));
         }
-        let mut acks = 0;
-        while let Some(ack) = {
-            let end = &mut self.ends[side];
-            end.conn.poll_ack(now, free, &mut end.counts)
-        } {
-            acks += 1;
-            if acks > 10_000 {
-                self.violation.get_or_insert("endless acknowledgements".into());
-                break;
-            }
-            let mut ack = ack;
-            ack.path = PathId(self.ends[side].ack_path.unwrap_or(ack.path.0));
-            let bytes = 60 + 8 * u64::from(ack.block_count) + 11 * u64::from(ack.unit_count);
-            self.launch(side, ack.path.0, Kind::Ack, bytes, Wire::Ack(ack));
+        if !(self.hold_acks && self.ends[side].conn.holds_ack(now, true)) {
+            self.send_acks(side);
         }
         loop {
             let end = &mut self.ends[side];
@@ -321,7 +315,30 @@ impl Sim {
                 end.conn.unit_refused(now, &unit, &mut end.counts);
                 continue;
             }
+            let held = end.conn.is_ack_held();
             self.send_unit(side, &unit, probe);
+            if held {
+                self.acks_with_units += 1;
+                self.send_acks(side);
+            }
+        }
+    }
+
+    fn send_acks(&mut self, side: usize) {
+        let (now, free) = (Now(self.now), self.free_bytes);
+        let mut acks = 0;
+        while let Some(mut ack) = {
+            let end = &mut self.ends[side];
+            end.conn.poll_ack(now, free, &mut end.counts)
+        } {
+            acks += 1;
+            if acks > 10_000 {
+                self.violation.get_or_insert("endless acknowledgements".into());
+                break;
+            }
+            ack.path = PathId(self.ends[side].ack_path.unwrap_or(ack.path.0));
+            let bytes = 60 + 8 * u64::from(ack.block_count) + 11 * u64::from(ack.unit_count);
+            self.launch(side, ack.path.0, Kind::Ack, bytes, Wire::Ack(ack));
         }
     }
 
