@@ -85,9 +85,9 @@ mod tests {
     fn talk(dialogue: &mut Dialogue, from: Now, turns: usize) -> (Vec<bool>, Now) {
         let mut now = from;
         let turn = |_| {
-            now = now + Duration(STEP);
+            now += Duration(STEP);
             let waits = dialogue.hold(now, true, true);
-            now = now + Duration(STEP);
+            now += Duration(STEP);
             dialogue.answered(now);
             dialogue.acknowledged();
             waits
@@ -135,7 +135,7 @@ mod tests {
         let (mut dialogue, mut now) = start();
         for _ in 0..2 {
             dialogue.hold(now, true, false);
-            now = now + Duration(STEP);
+            now += Duration(STEP);
         }
         dialogue.answered(now);
         assert!(!dialogue.hold(now, true, true), "two were answered by one");
