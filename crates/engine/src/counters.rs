@@ -121,6 +121,8 @@ pub struct QpCounters {
     pub mtu_bytes: u16,
     /// Times that the path was found to pass only smaller packets than before.
     pub narrowed: u64,
+    /// Times that it was found to pass larger packets again.
+    pub widened: u64,
     /// Paths suspected dead, and restored.
     pub paths_suspected: u64,
     /// See `paths_suspected`.
@@ -226,6 +228,10 @@ impl QpCounters {
             Event::PathNarrowed { mtu_bytes, .. } => {
                 self.mtu_bytes = mtu_bytes;
                 self.narrowed += 1;
+            }
+            Event::PathWidened { mtu_bytes, .. } => {
+                self.mtu_bytes = mtu_bytes;
+                self.widened += 1;
             }
             Event::QpFailed { cause, .. } => self.failure = cause,
             _ => {}
@@ -353,6 +359,7 @@ fn subject(event: &Event) -> Option<Qpn> {
         | Event::HelloSent { qpn }
         | Event::Connected { qpn, .. }
         | Event::PathNarrowed { qpn, .. }
+        | Event::PathWidened { qpn, .. }
         | Event::QpFailed { qpn, .. } => Some(qpn),
         Event::Dropped { qpn, .. } => qpn,
         _ => None,

@@ -158,6 +158,7 @@ pub(crate) fn queue_pair(qpn: u32, qp: &QpCounters, live: bool) -> Value {
         "window_max_bytes": qp.window_max_bytes,
         "mtu_bytes": qp.mtu_bytes,
         "path_narrowed": qp.narrowed,
+        "path_widened": qp.widened,
         "paths_suspected": qp.paths_suspected,
         "paths_restored": qp.paths_restored,
         "paths": paths,

@@ -105,6 +105,8 @@ pub enum Event {
     Connected { qpn: Qpn, mtu_bytes: u16 },
     /// Packets above `mtu_bytes` of UDP payload no longer reach the peer while smaller ones do.
     PathNarrowed { qpn: Qpn, mtu_bytes: u16 },
+    /// Packets up to `mtu_bytes` of UDP payload, larger than those in use, reach the peer again.
+    PathWidened { qpn: Qpn, mtu_bytes: u16 },
     /// The queue pair entered the error state; `cause` is a code of the error table.
     QpFailed { qpn: Qpn, cause: u16 },
 }
@@ -134,6 +136,7 @@ impl Event {
             Event::Connected { .. } => 19,
             Event::QpFailed { .. } => 20,
             Event::PathNarrowed { .. } => 21,
+            Event::PathWidened { .. } => 22,
         }
     }
 }

@@ -121,6 +121,7 @@ impl Connection {
         let (window, free) = (self.handshake.peer_window_packets, self.handshake.peer_free_bytes);
         self.sender.connect(&self.config, payload_bytes, u32::from(header_bytes), window, free);
         self.waiting_since = None;
+        self.handshake.rest_small(now);
         obs.event(now, Event::Connected { qpn: self.identity.local_qpn, mtu_bytes });
     }
 
@@ -153,17 +154,34 @@ impl Connection {
         if self.handshake.connected && self.handshake.features & FEATURE_PARTS != 0 {
             let gap = self.sender.rtt.max() * 2;
             self.handshake.search.start(now, self.handshake.datagram_bytes(), gap, urgent);
+            if self.handshake.search.is_under_way() {
+                self.handshake.rest_small(now);
+            }
+        }
+    }
+
+    /// Something came of what was sent: it may be time to see whether larger packets get through too.
+    fn try_larger(&mut self, now: Now) {
+        if self.handshake.features & FEATURE_PARTS != 0 {
+            self.handshake.try_larger(now, self.sender.rtt.max() * 2);
         }
     }
 
     /// A search for the packet size may be due, or done.
     fn watch_size(&mut self, now: Now, obs: &mut impl Observer) {
+        if let Some(mtu_bytes) = self.handshake.found_larger(now) {
+            if let Some(payload_bytes) = self.payload_of(mtu_bytes) {
+                self.sender.resize(payload_bytes, &self.config);
+                self.handshake.resize(now, mtu_bytes);
+                obs.event(now, Event::PathWidened { qpn: self.identity.local_qpn, mtu_bytes });
+            }
+        }
         if let Some(mtu_bytes) = self.handshake.search.on_timeout(now) {
             let payload_bytes = self.payload_of(mtu_bytes).filter(|_| mtu_bytes >= DATAGRAM_BYTES_MIN);
             let shrunk = payload_bytes.is_some_and(|bytes| self.sender.shrink(bytes, &self.config));
             self.too_narrow = !shrunk;
             if shrunk {
-                self.handshake.shrink(mtu_bytes);
+                self.handshake.resize(now, mtu_bytes);
                 obs.event(now, Event::PathNarrowed { qpn: self.identity.local_qpn, mtu_bytes });
             }
         }
@@ -221,7 +239,7 @@ impl Connection {
     /// How a packet with `fragment` travels: in how many datagrams, and payload bytes of each but the last.
     /// One, unless it was cut when the path still passed larger ones; see [`srdma_wire::Part`].
     pub fn parts(&self, space: Space, fragment: &Fragment) -> (u8, u32) {
-        self.sender.spaces[space as usize].parts(fragment.length)
+        self.sender.spaces[space as usize].parts(fragment.seq, fragment.length)
     }
 
     /// The unit could not be sent (socket full): take it back; it is offered again later.
@@ -233,6 +251,7 @@ impl Connection {
     pub fn on_ack(&mut self, now: Now, ack: &Ack, obs: &mut impl Observer) -> Result<(), BogusAck> {
         self.sender.on_ack(now, ack, &self.config, obs)?;
         self.heard(now);
+        self.try_larger(now);
         if self.sender.take_full_came() {
             self.too_narrow = false;
             self.handshake.search.full_came(now);

@@ -14,6 +14,7 @@ use srdma_seams::{ConnectionId, Duration, Now};
 use srdma_wire::{Hello, VERSION};
 
 use crate::config::{Config, Identity};
+use crate::path_mtu::raise::Raise;
 use crate::path_mtu::Search;
 use crate::HelloOutcome;
 
@@ -57,6 +58,7 @@ pub(crate) struct Handshake {
     /// The peer measures, and a probe of this size came.
     measured: Option<u16>,
     pub(crate) search: Search,
+    raise: Raise,
     last_sent: Option<Now>,
     /// Most data that the peer takes.
     pub(crate) peer_window_packets: u32,
@@ -101,6 +103,7 @@ impl Handshake {
             answer_due: None,
             measured: None,
             search: Search::default(),
+            raise: Raise::default(),
             last_sent: None,
             peer_window_packets: 0,
             peer_free_bytes: 0,
@@ -127,7 +130,7 @@ impl Handshake {
             return Some(Now(0));
         }
         if self.connected {
-            return self.search.next_timeout();
+            return self.search.next_timeout().into_iter().chain(self.raise.next_timeout()).min();
         }
         let repeat = waiting.then_some(self.repeat_at);
         match (repeat, self.settle_until) {
@@ -157,7 +160,7 @@ impl Handshake {
             let hello = self.hello(0, false, free_bytes, config);
             return Some(Hello { measuring: true, reply_wanted: false, proven_bytes, ..hello });
         }
-        if let Some(size) = self.search.poll() {
+        if let Some(size) = self.search.poll().or_else(|| self.raise.poll(now)) {
             let hello = self.hello(size, false, free_bytes, config);
             return Some(Hello { measuring: true, reply_wanted: true, ..hello });
         }
@@ -234,7 +237,10 @@ impl Handshake {
         if hello.measuring && knows_us && self.confirmed {
             match hello.reply_wanted {
                 true => self.measured = self.measured.max(Some(hello.probe_bytes)),
-                false => self.search.answered(now, hello.proven_bytes),
+                false => {
+                    self.search.answered(now, hello.proven_bytes);
+                    self.raise.answered(hello.proven_bytes);
+                }
             }
             self.peer_free_bytes = hello.free_bytes;
             return Learned { answered: true, ..Learned::nothing(HelloOutcome::Known) };
@@ -303,9 +309,27 @@ impl Handshake {
         self.proven_bytes
     }
 
-    /// No more than `bytes` reach the peer any longer.
-    pub(crate) fn shrink(&mut self, bytes: u16) {
-        self.proven_bytes = self.proven_bytes.min(bytes);
+    /// No more than `bytes` reach the peer any longer, or so many again.
+    pub(crate) fn resize(&mut self, now: Now, bytes: u16) {
+        self.proven_bytes = bytes;
+        self.rest_small(now);
+    }
+
+    /// The size in use, if less than the interface's, is kept for a while.
+    pub(crate) fn rest_small(&mut self, now: Now) {
+        self.raise.rest(now, self.proven_bytes, self.identity.datagram_bytes_max);
+    }
+
+    /// There is traffic: it may be time to try larger packets. An answer takes `gap`.
+    pub(crate) fn try_larger(&mut self, now: Now, gap: Duration) {
+        if !self.search.is_under_way() {
+            self.raise.start(now, self.identity.datagram_bytes_max, gap);
+        }
+    }
+
+    /// Bytes of a UDP payload that have turned out to reach the peer, if more than in use.
+    pub(crate) fn found_larger(&mut self, now: Now) -> Option<u16> {
+        self.raise.on_timeout(now, self.proven_bytes, self.identity.datagram_bytes_max)
     }
 }
 

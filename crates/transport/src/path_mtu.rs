@@ -4,7 +4,9 @@
 //! When full packets are lost again and again, or the kernel refuses their size, HELLOs of several sizes are
 //! sent, smallest included. The peer answers each with a small one that says what came. If small ones
 //! arrive and full ones do not, several rounds long, the path has become narrower: a black hole for large
-//! packets. If full ones arrive, or nothing does, the trouble is another.
+//! packets. If full ones arrive, or nothing does, the trouble is another. The way back is in [`raise`].
+
+pub(crate) mod raise;
 
 use srdma_seams::{Duration, Now};
 use srdma_wire::HELLO_BYTES;
@@ -62,6 +64,11 @@ impl Search {
             let (ends, bests) = (now + gap, [0; ROUNDS]);
             self.round = Some(Round { full, gap, ends, sent: 0, best: None, bests, answered: 0, silent: 0 });
         }
+    }
+
+    /// Whether one is under way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.round.is_some()
     }
 
     /// Size of a probe that is due now.

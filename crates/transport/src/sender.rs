@@ -122,7 +122,9 @@ impl Sender {
         let full = u64::from(payload_bytes + header_bytes + config.packet_overhead_bytes);
         let (initial, max) = (config.window_initial_bytes, config.window_max_bytes);
         self.congestion = DelayWindow::new(initial, full, max, config.target_delay);
+        let part_bytes = (u32::from(DATAGRAM_BYTES_MIN) - header_bytes) & !7;
         for space in &mut self.spaces {
+            space.part_bytes_min = part_bytes;
             space.set_payload(payload_bytes);
         }
     }
@@ -133,11 +135,16 @@ impl Sender {
         if !self.spaces.iter().all(|space| space.can_shrink(payload_bytes)) {
             return false;
         }
+        self.resize(payload_bytes, config);
+        true
+    }
+
+    /// What was not sent yet is cut to packets with `payload_bytes`.
+    pub(crate) fn resize(&mut self, payload_bytes: u32, config: &Config) {
         self.set_payload(payload_bytes, config);
         for space in &mut self.spaces {
             space.set_payload(payload_bytes);
         }
-        true
     }
 
     fn set_payload(&mut self, bytes: u32, config: &Config) {
@@ -285,6 +292,7 @@ impl Sender {
             path,
             first: run.first,
             packets: run.packets,
+            in_parts: run.parts > 1,
             sent: now,
             remaining,
             probed,
@@ -431,7 +439,7 @@ impl Sender {
             self.undo(now, transmit, config, obs);
         }
         // One part of a packet that came says little: others may never come through.
-        first_report && u64::from(record.charge_each) <= self.full_charge
+        first_report && !record.in_parts && u64::from(record.charge_each) <= self.full_charge
     }
 
     /// Packets of `transmit` were held lost and arrived after all.
@@ -542,7 +550,7 @@ impl Sender {
 
     fn note_large_lost(&mut self, record: &UnitRecord, packets: u8) {
         let charge = u64::from(record.charge_each);
-        if charge > self.small_charge && packets > 0 {
+        if charge > self.small_charge && packets > 0 && !record.in_parts {
             let lost = &mut self.large_lost;
             lost.least_charge = if lost.packets == 0 { charge } else { lost.least_charge.min(charge) };
             lost.packets = lost.packets.saturating_add(packets);

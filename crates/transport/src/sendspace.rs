@@ -49,9 +49,12 @@ struct PacketRecord {
     transmit: u32,
     lost_on: PathId,
     cause: RetransmitCause,
+    /// It has travelled in parts, and does for ever: the peer may have some of them.
+    in_parts: bool,
 }
 
-const UNSENT: PacketRecord = PacketRecord { transmit: 0, lost_on: NO_PATH, cause: RetransmitCause::Local };
+const UNSENT: PacketRecord =
+    PacketRecord { transmit: 0, lost_on: NO_PATH, cause: RetransmitCause::Local, in_parts: false };
 /// Packets that there is always room for.
 const PACKETS_MIN: usize = 64;
 const NO_PATH: PathId = PathId(u16::MAX);
@@ -156,6 +159,10 @@ pub(crate) struct SendSpace {
     first_msn: u64,
     peer_landed: u64,
     payload_bytes: Option<u32>,
+    /// Payload of the smallest datagram that a path may be narrowed to.
+    pub(crate) part_bytes_min: u32,
+    /// No packet from this one on has travelled in parts.
+    parts_before: u64,
     /// Every packet before this one is acknowledged.
     base: u64,
     /// Next packet never sent.
@@ -180,6 +187,8 @@ impl SendSpace {
             first_msn,
             peer_landed: first_msn,
             payload_bytes: None,
+            part_bytes_min: 8,
+            parts_before: first_psn,
             base: first_psn,
             next: first_psn,
             end: first_psn,
@@ -192,19 +201,24 @@ impl SendSpace {
         }
     }
 
-    /// The payload size is known, or has shrunk. Messages of which nothing was sent are cut, and numbered, by it;
+    /// The payload size is known, or has changed. Messages of which nothing was sent are cut, and numbered, by it;
     /// what was sent keeps its numbers and travels in parts.
     pub(crate) fn set_payload(&mut self, bytes: u32) {
         self.payload_bytes = Some(bytes);
         self.cut_unsent(bytes);
     }
 
-    /// Whether what is in flight can travel in parts of `bytes`: not if any of it already travels in parts of
-    /// another size, or it would take too many.
+    /// Whether what is in flight can travel in datagrams with at most `bytes` of payload, in parts if need be.
     pub(crate) fn can_shrink(&self, bytes: u32) -> bool {
-        let Some(before) = self.payload_bytes else { return true };
         let mut begun = self.messages.iter().filter(|m| m.first < self.next && m.end() > self.base);
-        begun.all(|m| m.each <= before && m.each.div_ceil(bytes) <= u32::from(PARTS_MAX))
+        begun.all(|m| m.each <= bytes || self.part_bytes(m.each) <= bytes)
+    }
+
+    /// Payload of each part, but the last, of a packet with `length` bytes. It follows from the length alone, since a
+    /// packet's parts must be the same in every transmission; and it is as small as can be, so that they get through
+    /// however narrow the path becomes.
+    fn part_bytes(&self, length: u32) -> u32 {
+        self.part_bytes_min.max(length.div_ceil(PARTS_MAX.into()).next_multiple_of(8))
     }
 
     /// Cuts, and numbers, every message of which nothing was sent.
@@ -224,10 +238,26 @@ impl SendSpace {
         self.end = end.unwrap_or(self.end);
     }
 
-    /// Datagrams in which a packet of `length` payload bytes travels, and bytes of each but the last.
-    pub(crate) fn parts(&self, length: u32) -> (u8, u32) {
-        let bytes = self.payload_bytes.unwrap_or(length).max(1);
-        (length.div_ceil(bytes).clamp(1, u32::from(PARTS_MAX)) as u8, bytes)
+    /// Datagrams in which packet `seq` with `length` payload bytes travels, and bytes of each but the last.
+    pub(crate) fn parts(&self, seq: u64, length: u32) -> (u8, u32) {
+        if self.payload_bytes.is_none_or(|bytes| length <= bytes) && !self.is_in_parts(seq) {
+            return (1, length);
+        }
+        let bytes = self.part_bytes(length);
+        (length.div_ceil(bytes).clamp(1, PARTS_MAX.into()) as u8, bytes)
+    }
+
+    /// Whether `seq` has travelled in parts.
+    fn is_in_parts(&self, seq: u64) -> bool {
+        seq >= self.base && seq < self.parts_before.min(self.next) && self.packet(seq).in_parts
+    }
+
+    /// Packets from `seq` on, `count` at most, that have not travelled in parts.
+    fn whole_run(&self, seq: u64, count: u64) -> u64 {
+        if seq >= self.parts_before {
+            return count;
+        }
+        (seq..seq + count).position(|seq| self.is_in_parts(seq)).map_or(count, |position| position as u64)
     }
 
     pub(crate) fn submit(&mut self, length: u32, token: u64) -> u64 {
@@ -303,13 +333,13 @@ impl SendSpace {
         while seq < end {
             let message = self.messages.get(index)?;
             let (length, alike) = message.alike(seq);
-            let (parts, _) = self.parts(length);
+            let (parts, _) = self.parts(seq, length);
             if run.packets == 0 {
                 (run.each, run.parts) = (length, parts);
             } else if length > run.each || parts > 1 {
                 break;
             }
-            let wanted = if parts > 1 { 1 } else { alike.min(end - seq) };
+            let wanted = if parts > 1 { 1 } else { self.whole_run(seq, alike.min(end - seq)) };
             let count = limit.room(&run, wanted, length).max(u64::from(run.packets == 0));
             run.add(count, length);
             seq += count;
@@ -333,7 +363,7 @@ impl SendSpace {
             payload_bytes: length,
             each: length,
             last: length,
-            parts: self.parts(length).0,
+            parts: self.parts(seq, length).0,
             lost_on: None,
             cause,
         })
@@ -355,12 +385,17 @@ impl SendSpace {
         if self.lost_count > 0 {
             self.lost_count -= self.lost.clear_range(first, end);
         }
+        let in_parts = run.parts > 1;
+        if in_parts {
+            self.parts_before = self.parts_before.max(end);
+        }
         if run.cause.is_none() {
-            self.fill(first, end, PacketRecord { transmit: transmit as u32, ..UNSENT });
+            self.fill(first, end, PacketRecord { transmit: transmit as u32, in_parts, ..UNSENT });
         } else {
             for seq in first..end {
                 let slot = self.slot(seq);
                 self.packets[slot].transmit = transmit as u32;
+                self.packets[slot].in_parts |= in_parts;
             }
         }
     }
@@ -503,8 +538,10 @@ impl SendSpace {
                 count = settled.max(1);
                 newly.bytes += bytes;
                 let unit = units.get(transmit);
-                let each = unit.map_or(0, |unit| u64::from(unit.charge_each));
-                newly.largest = newly.largest.max(if settled > 1 { each } else { bytes });
+                // What comes in parts says nothing about larger packets.
+                let whole = unit.filter(|unit| !unit.in_parts);
+                let each = whole.map_or(0, |unit| u64::from(unit.charge_each));
+                newly.largest = newly.largest.max(if settled > 1 { each } else { each.min(bytes) });
                 if unit.is_some_and(|unit| unit.sent <= sent_before) {
                     newly.newest = newly.newest.max(Some(transmit));
                     paths.note_acked(units, transmit);

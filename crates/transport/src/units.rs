@@ -18,6 +18,8 @@ pub(crate) struct UnitRecord {
     pub(crate) path: PathId,
     pub(crate) first: u64,
     pub(crate) packets: u8,
+    /// It is one packet in several datagrams, each as small as they get.
+    pub(crate) in_parts: bool,
     pub(crate) sent: Now,
     /// Packets, by position, that are in flight as part of this unit.
     pub(crate) remaining: u64,
@@ -72,6 +74,7 @@ const EMPTY: UnitRecord = UnitRecord {
     path: PathId(0),
     first: 0,
     packets: 1,
+    in_parts: false,
     sent: Now(0),
     remaining: 0,
     probed: 0,

@@ -94,3 +94,45 @@ fn a_stretch_is_its_fragments_and_ends_with_the_message() {
         assert_eq!(space.stretch(space.end, 1), None);
     }
 }
+
+/// The peer may have some parts of a packet, so it never travels whole again, though the path would pass it.
+#[test]
+fn what_has_travelled_in_parts_keeps_to_them() {
+    let mut space = SendSpace::new(Space::Request, 0, 0);
+    space.part_bytes_min = 40;
+    space.set_payload(100);
+    space.submit(600, 0);
+    let limit = UnitLimit {
+        packets: 64,
+        wire_bytes: 64_000,
+        header_bytes: 72,
+        window_bytes: 64_000,
+        packet_cost: 200,
+        window_packets: 64,
+    };
+    let run = space.run_from(0, false, &UnitLimit { packets: 5, ..limit }).unwrap();
+    space.mark_sent(&run, 0);
+    (0..5).for_each(|seq| space.mark_lost(seq, 0, None, RetransmitCause::Age));
+    assert!(space.can_shrink(56) && space.can_shrink(40) && !space.can_shrink(32));
+    space.set_payload(56);
+    let (seq, next) = (space.next_lost().unwrap(), space.next_new(64).unwrap());
+    let again = space.run_from(seq, true, &limit).unwrap();
+    let new = space.run_from(next, false, &limit).unwrap();
+    assert_eq!((again.packets, again.parts, new.packets, new.parts), (1, 3, 1, 3));
+    space.mark_sent(&again, 1);
+    space.mark_sent(&new, 2);
+    space.mark_lost(0, 1, None, RetransmitCause::Age);
+    space.mark_lost(5, 2, None, RetransmitCause::Age);
+    space.set_payload(40);
+    assert_eq!(space.parts(0, 100), (3, 40), "whatever the path has become meanwhile");
+    space.set_payload(1_000);
+    let parts: Vec<u8> = (0..6).map(|seq| space.parts(seq, 100).0).collect();
+    assert_eq!(parts, [3, 1, 1, 1, 1, 3]);
+    let runs: Vec<(u8, u8)> = [0, 1, 5]
+        .map(|seq| space.run_from(seq, true, &limit).unwrap())
+        .map(|run| (run.packets, run.parts))
+        .into();
+    assert_eq!(runs, [(1, 3), (4, 1), (1, 3)]);
+    let grown = space.submit(2_000, 1);
+    assert_eq!((grown, space.run_from(6, false, &limit).unwrap().packets), (1, 2));
+}

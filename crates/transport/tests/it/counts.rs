@@ -24,6 +24,8 @@ pub struct Counts {
     pub connected_mtu: Option<u16>,
     /// Sizes that the path was found to be narrowed to.
     pub narrowed: Vec<u16>,
+    /// Sizes that it was found to pass again.
+    pub widened: Vec<u16>,
     pub nonsense: Option<String>,
     pub last: Now,
 }
@@ -61,6 +63,7 @@ impl Observer for Counts {
                 }
             }
             Event::PathNarrowed { mtu_bytes, .. } => self.narrowed.push(mtu_bytes),
+            Event::PathWidened { mtu_bytes, .. } => self.widened.push(mtu_bytes),
             Event::UnitSent { path, packets, retransmission, .. } => {
                 self.units += 1;
                 self.packets += u64::from(packets);

@@ -58,9 +58,9 @@ fn a_narrowed_path_is_found_and_the_connection_goes_on_with_smaller_packets() {
     }
 }
 
-/// Twice narrower: what is in flight in parts cannot be cut again, unless it is through by then.
+/// Twice narrower, also while what was in flight the first time is still being sent again in parts.
 #[test]
-fn a_path_that_narrows_twice_is_followed_or_named() {
+fn a_path_that_narrows_twice_is_followed() {
     let mut sim = flowing(1, &paths16());
     sim.link.narrow = (Span(sim.now, u64::MAX), 1472, 2);
     sim.run_until_done(sim.now + 5_000 * MS).unwrap();
@@ -71,18 +71,111 @@ fn a_path_that_narrows_twice_is_followed_or_named() {
     assert!(sim.is_done());
     assert_eq!(sim.ends[0].counts.narrowed, [1472, 1252]);
 
-    let mut sim = flowing(2, &Config { window_max_bytes: 1 << 20, ..paths16() });
-    sim.submit(0, Space::Request, 100_000_000);
-    sim.run_until(sim.now + MS).unwrap();
-    sim.link.narrow = (Span(sim.now, u64::MAX), 1472, 2);
-    while sim.ends[0].counts.narrowed.is_empty() {
-        sim.run_until(sim.now + MS).unwrap();
+    for seed in 0..20 {
+        for again in [1252, 512] {
+            let mut sim = flowing(seed, &Config { window_max_bytes: 1 << 20, ..paths16() });
+            sim.link.loss_ppm = if seed % 2 == 0 { 0 } else { 10_000 };
+            sim.submit(0, Space::Request, 8_000_000);
+            sim.run_until(sim.now + MS / 4).unwrap();
+            sim.link.narrow = (Span(sim.now, u64::MAX), 1472, 2);
+            while sim.ends[0].counts.narrowed.is_empty() {
+                sim.run_until(sim.now + MS).unwrap();
+            }
+            sim.run_until(sim.now + seed * MS / 4).unwrap();
+            sim.link.narrow.1 = again;
+            sim.run_until_done(sim.now + 60_000 * MS).unwrap();
+            let failed = sim.ends.each_ref().map(|end| end.failed);
+            assert!(sim.is_done(), "seed {seed}, {again}: {failed:?}");
+            // What was begun went on in parts, which are as small as can be; what follows shows what is left.
+            sim.submit(0, Space::Request, 1_000_000);
+            sim.run_until_done(sim.now + 5_000 * MS).unwrap();
+            assert!(sim.is_done(), "seed {seed}, {again}");
+            assert_eq!(sim.ends[0].counts.narrowed, [1472, again], "seed {seed}");
+        }
     }
-    sim.run_until(sim.now + 5 * MS).unwrap();
-    sim.link.narrow.1 = 1252;
+}
+
+/// Packets of end 0 are as large as they are said to be: a message of so many bytes takes so many packets.
+fn packets_for(sim: &mut Sim, length: u32) -> u64 {
+    let before = sim.ends[0].counts.packets;
+    let again = sim.ends[0].counts.packets_again();
+    sim.submit(0, Space::Request, length);
     sim.run_until_done(sim.now + 5_000 * MS).unwrap();
-    let failed = sim.ends.iter().find_map(|end| end.failed).map(|(failure, _)| failure);
-    assert_eq!(failed, Some(Failure::PathMtu));
+    assert!(sim.is_done());
+    sim.ends[0].counts.packets - before - (sim.ends[0].counts.packets_again() - again)
+}
+
+const SECOND: u64 = 1_000 * MS;
+
+/// Whether it was narrow when it connected or became so: ten minutes later, with the next traffic, larger packets are
+/// tried again, and used if they get through. Neither direction waits for the other.
+#[test]
+fn a_path_that_widens_is_used_in_full_again() {
+    for seed in 0..20 {
+        for from_start in [false, true] {
+            let mut sim = match from_start {
+                false => flowing(seed, &paths16()),
+                true => Sim::new(seed, &paths16(), 8972, Link::new(seed, vec![300_000; 16])),
+            };
+            sim.response_ppm = 0;
+            sim.link.narrow = (Span(sim.now, u64::MAX), 1472, 2);
+            if from_start {
+                sim.start_both();
+            }
+            sim.submit(0, Space::Request, 500_000);
+            sim.run_until_done(sim.now + 5 * SECOND).unwrap();
+            assert!(sim.is_done(), "seed {seed}");
+            let found_at = sim.now;
+            assert_eq!(packets_for(&mut sim, 140_000), 100, "seed {seed}");
+            sim.link.narrow.1 = u16::MAX;
+            sim.link.loss_ppm = if seed % 2 == 0 { 0 } else { 10_000 };
+            sim.run_until(found_at + 590 * SECOND).unwrap();
+            assert_eq!(packets_for(&mut sim, 140_000), 100, "seed {seed}: too soon");
+            sim.run_until(found_at + 610 * SECOND).unwrap();
+            let hellos = sim.ends[0].counts.hellos;
+            packets_for(&mut sim, 8);
+            sim.run_until(sim.now + SECOND).unwrap();
+            assert!((8..=11).contains(&(sim.ends[0].counts.hellos - hellos)), "seed {seed}");
+            assert_eq!(sim.ends[0].counts.widened, [8972], "seed {seed}");
+            assert_eq!(sim.ends[1].counts.widened, [0; 0], "it has sent nothing since");
+            assert_eq!(packets_for(&mut sim, 889_600), 100, "seed {seed}");
+            let armed = sim.ends.each_ref().map(|end| end.conn.next_timeout());
+            assert_eq!(armed, [None, None], "who rests wakes nobody");
+        }
+    }
+}
+
+/// Probes that are lost are no sign of congestion, and no packet is lost for trying.
+#[test]
+fn a_path_that_stays_narrow_is_tried_without_harm() {
+    let mut sim = flowing(5, &paths16());
+    sim.response_ppm = 0;
+    sim.link.narrow = (Span(sim.now, u64::MAX), 1252, 2);
+    sim.run_until_done(sim.now + 5 * SECOND).unwrap();
+    sim.run_until(sim.now + 1_000 * SECOND).unwrap();
+    let before = sim.ends[0].counts.hellos;
+    packets_for(&mut sim, 1_000_000);
+    let window = sim.ends[0].conn.snapshot().window_bytes;
+    let lost = sim.ends[0].counts.lost;
+    for _ in 0..20 {
+        packets_for(&mut sim, 1_000);
+        sim.run_until(sim.now + 20 * MS).unwrap();
+    }
+    let end = &sim.ends[0];
+    assert_eq!(end.counts.hellos - before, 6, "three of the full size, three of 1472 bytes");
+    assert_eq!((end.counts.narrowed.clone(), end.counts.widened.clone()), (vec![1252], vec![]));
+    assert_eq!(end.counts.lost, lost);
+    assert!(end.conn.snapshot().window_bytes >= window);
+    assert_eq!(sim.ends[0].conn.next_timeout(), None);
+    // And narrower still once it is wide again: what was learned then is no hindrance.
+    sim.link.narrow.1 = 1472;
+    sim.run_until(sim.now + 601 * SECOND).unwrap();
+    packets_for(&mut sim, 8);
+    sim.run_until(sim.now + SECOND).unwrap();
+    assert_eq!(sim.ends[0].counts.widened, [1472]);
+    sim.link.narrow.1 = 1252;
+    packets_for(&mut sim, 1_000_000);
+    assert_eq!(sim.ends[0].counts.narrowed, [1252, 1252]);
 }
 
 /// Below the smallest packets that are worth it there is nothing to go on with.
