@@ -1,0 +1,47 @@
+//! A packet network and its hosts, simulated. Every host has the production RNIC: [`srdma_rnic::Nic`] with the
+//! transport inside, fed with values instead of bytes.
+//!
+//! The room decides when a packet is where: serialisation, propagation, queues, marks, drops, hashing, faults. It must
+//! not know how a window is chosen, what is retransmitted or which path is next (transport does), what the messages are
+//! for (the caller posts them), nor what a file or a clock is. It holds no copy of any protocol logic.
+//!
+//! # Properties
+//!
+//! - *Deterministic.* One seed, one run: no hash table with random keys, no clock, no thread, no global state. Equal runs
+//!   have equal [`Fabric::trace_hash`]. Any number of fabrics live in one process.
+//! - *Descriptors, no payload.* A packet is its header and where its bytes came from. [`Ground`] is the memory of a
+//!   host: [`Nothing`] for speed, [`Pattern`] to check every byte.
+//! - *Checked while it runs.* Every [`FabricConfig::audit_every`] events the bytes injected must be those delivered,
+//!   dropped, and in flight ([`Fabric::audit`]).
+//! - *One event per hop.* Queues are first in, first out, and rates constant, so a queue is the moment until which its link
+//!   is busy: a packet's departure is known when it joins, and nothing is scheduled for it.
+//!
+//! # How to read it
+//!
+//! `time`, `queue` (events in order of time), `link` (a queue and a wire), `topology` (plain descriptions), `routes` (who
+//! may carry a packet on), `packet` (what flies), `network` (links and events: a packet from hop to hop), `host` (an RNIC and
+//! the world it sees), `ground` (its memory), `watch` (what it reports), `fabric` (the whole).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod fabric;
+mod ground;
+mod host;
+mod link;
+mod network;
+mod packet;
+pub mod queue;
+mod routes;
+mod time;
+mod topology;
+mod watch;
+
+pub use crate::network::{Audit, Imbalance};
+pub use fabric::{Change, Fabric, FabricConfig, FabricError, Flow, FlowId, Notice, Planted, Post, Stop};
+pub use ground::{Ground, Nothing, Origin, Pattern};
+pub use link::{Cut, Link, LinkCounts, LinkId, QueueLimits};
+pub use time::{Rate, Time};
+pub use topology::{Cable, End, Graph, LeafSpine, Switch, TopologyError};
+pub use watch::{FlowCounts, RETRANSMIT_CAUSES};
