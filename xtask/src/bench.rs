@@ -12,8 +12,11 @@ use serde_json::{json, Value};
 
 mod cable;
 mod crowd;
+mod goodput;
+mod loss;
 mod small;
 mod udp;
+mod unequal;
 
 use crate::fabric::{Fabric, Spec};
 use crate::programs::{Launcher, Pair};
@@ -102,13 +105,16 @@ pub fn run(options: &Options) -> Result<bool> {
     let mut judged = Vec::new();
     let mut results = serde_json::Map::new();
     type Section = fn(&Launcher, &Options, &mut Vec<Judged>) -> Result<Value>;
-    let sections: [(&str, Section); 8] = [
+    let sections: &[(&str, Section)] = &[
         ("registration", registration),
         ("cable", cable::section),
         ("latency", small::latency),
         ("rate", small::rate),
         ("crowd", crowd::section),
         ("spines", spines),
+        ("equal", unequal::equal),
+        ("unequal", unequal::unequal),
+        ("loss", loss::section),
         ("faults", faults),
         ("watched", watched::watched),
     ];
@@ -116,7 +122,7 @@ pub fn run(options: &Options) -> Result<bool> {
         if options.only.as_ref().is_some_and(|word| !name.contains(word.as_str())) {
             continue;
         }
-        results.insert(name.into(), section(&launcher, options, &mut judged)?);
+        results.insert((*name).into(), section(&launcher, options, &mut judged)?);
         report::plain("");
     }
     let mut table = Table::new(&["", "measured", "limit", ""]);

@@ -27,8 +27,9 @@ const PREFIX: &str = "srx-";
 pub struct Spec {
     /// Spines between the leaves; 0 joins the two hosts directly.
     pub spines: usize,
-    /// Speed of each leaf-to-spine link, both directions. `None`: as fast as the machine.
-    pub rate_mbit: Option<u32>,
+    /// Speed of each spine's links, both directions, Mbit/s; a shorter list goes on with its last. Empty: as fast as the
+    /// machine.
+    pub rates_mbit: Vec<u32>,
     /// Loss in each spine to begin with, per thousand; shorter lists are padded with 0.
     pub loss_per_mille: Vec<u32>,
     /// Whether bursts cross the fabric as one buffer, so that loss takes whole bursts. Otherwise the hosts'
@@ -41,12 +42,17 @@ pub struct Spec {
 impl Spec {
     /// Two hosts on one cable.
     pub fn pair() -> Spec {
-        Spec { spines: 0, rate_mbit: None, loss_per_mille: Vec::new(), bursts: true, mtu_bytes: 1500 }
+        Spec { spines: 0, rates_mbit: Vec::new(), loss_per_mille: Vec::new(), bursts: true, mtu_bytes: 1500 }
     }
 
     /// Four spines, each limited to `rate_mbit`.
     pub fn spines(rate_mbit: Option<u32>) -> Spec {
-        Spec { spines: 4, rate_mbit, ..Spec::pair() }
+        Spec { spines: 4, rates_mbit: rate_mbit.into_iter().collect(), ..Spec::pair() }
+    }
+
+    /// A spine of each of these speeds.
+    pub fn unequal(rates_mbit: &[u32]) -> Spec {
+        Spec { spines: rates_mbit.len(), rates_mbit: rates_mbit.to_vec(), ..Spec::pair() }
     }
 
     /// With loss.
@@ -197,16 +203,8 @@ impl Fabric {
             let off = ["-K", "eth0", "tso", "off", "gso", "off", "tx-udp-segmentation", "off"];
             Program::new("ethtool").args(off).on(host).success()?;
         }
-        if let (Some(rate_mbit), 'l') = (self.spec.rate_mbit, host.name.chars().next().unwrap_or(' ')) {
-            // Room for two full bursts, and a queue of 20 ms.
-            let queue_bytes = u64::from(rate_mbit) * 1_000_000 / 8 / 50;
-            let rate = format!("tbf rate {rate_mbit}mbit burst 128kb limit {}", queue_bytes.max(262_144));
-            let script: String = self
-                .spines
-                .iter()
-                .map(|spine| format!("qdisc add dev {} root {rate}\n", spine.name))
-                .collect();
-            host.tc(&script)?;
+        if host.name.starts_with('l') {
+            host.tc(&self.speed_limits())?;
         }
         if host.name.starts_with('s') {
             let loss = self.spec.loss_per_mille.get(self.spine_number(host) - 1).copied().unwrap_or(0);
@@ -216,6 +214,23 @@ impl Fabric {
             ))?;
         }
         Ok(())
+    }
+
+    /// For a leaf's links to the spines, as `tc` reads it.
+    fn speed_limits(&self) -> String {
+        let rates = &self.spec.rates_mbit;
+        let mut script = String::new();
+        for (index, spine) in self.spines.iter().enumerate() {
+            let Some(&rate_mbit) = rates.get(index).or(rates.last()) else { break };
+            // Room for two full bursts, and a queue of 20 ms.
+            let queue_bytes = (u64::from(rate_mbit) * 1_000_000 / 8 / 50).max(262_144);
+            let port = &spine.name;
+            let _ = writeln!(
+                script,
+                "qdisc add dev {port} root tbf rate {rate_mbit}mbit burst 128kb limit {queue_bytes}"
+            );
+        }
+        script
     }
 
     fn spine_number(&self, host: &Host) -> usize {

@@ -26,6 +26,19 @@ pub fn run(fabric: &Fabric, seconds: u32, streams: u32) -> Result<Tcp> {
     run_sized(fabric, &["-t".into(), seconds.to_string()], streams, u64::from(seconds) + 20)
 }
 
+/// The same under congestion control `control`, its first second not counted.
+pub fn run_under(fabric: &Fabric, control: &str, seconds: u32, streams: u32) -> Result<Tcp> {
+    let size = ["-t".into(), seconds.to_string(), "-O".into(), "1".into(), "-C".into(), control.into()];
+    run_sized(fabric, &size, streams, u64::from(seconds) + 20)
+}
+
+/// Congestion controls that this kernel has.
+pub fn congestion_controls() -> Result<Vec<String>> {
+    let file = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let text = std::fs::read_to_string(file).with_context(|| file.to_owned())?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
 /// Streams `bytes` from h1 to h2.
 pub fn run_bytes(fabric: &Fabric, bytes: u64) -> Result<Tcp> {
     run_sized(fabric, &["-n".into(), bytes.to_string()], 1, 120)

@@ -3,8 +3,23 @@
 
 use std::path::Path;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use serde_json::Value;
+
+use super::Launcher;
+
+/// The one device of process `pid` as it is now; `None` before it has one and after its end.
+pub fn live(launcher: &Launcher, pid: i32) -> Result<Option<Value>> {
+    let out = launcher.srdma().args(["stats", "--json", &pid.to_string()]).run()?;
+    match out.code {
+        Some(0) => {
+            let report: Value = serde_json::from_str(&out.stdout).context("srdma stats printed no JSON")?;
+            Ok(report["devices"].get(0).cloned())
+        }
+        Some(1) => Ok(None),
+        _ => bail!("{}", out.story()),
+    }
+}
 
 /// One process's statistics.
 #[derive(Clone, Debug)]

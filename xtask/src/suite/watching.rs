@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use serde_json::Value;
 
 use super::{Setting, Step};
 use crate::fabric::{Fabric, Spec};
-use crate::programs::stats::Stats;
+use crate::programs::stats::{self, Stats};
 use crate::programs::{Launcher, Pair};
 
 /// All of them.
@@ -16,24 +16,11 @@ pub fn steps() -> Vec<Step> {
     vec![Step::new("watch/stats-beside-a-program", beside_a_program)]
 }
 
-/// The one device of process `pid`, as it is now; `None` before it has one.
-fn look(launcher: &Launcher, pid: i32) -> Result<Option<Value>> {
-    let out = launcher.srdma().args(["stats", "--json", &pid.to_string()]).run()?;
-    match out.code {
-        Some(0) => {
-            let report: Value = serde_json::from_str(&out.stdout).context("srdma stats printed no JSON")?;
-            Ok(report["devices"].get(0).cloned())
-        }
-        Some(1) => Ok(None),
-        _ => anyhow::bail!("{}", out.story()),
-    }
-}
-
 /// Looks until `enough`.
 fn look_until(launcher: &Launcher, pid: i32, enough: impl Fn(&Stats) -> bool) -> Result<(Value, Stats)> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        if let Some(device) = look(launcher, pid)? {
+        if let Some(device) = stats::live(launcher, pid)? {
             let stats = Stats::from_json(device.clone())?;
             if enough(&stats) {
                 return Ok((device, stats));
@@ -79,7 +66,7 @@ fn beside_a_program(setting: &Setting<'_>) -> Result<String> {
     let steps = [seen[2].payload_received(), server.payload_received()];
     ensure!(steps[0] <= steps[1], "bytes received went {steps:?}");
     for pid in pids {
-        ensure!(look(launcher, pid)?.is_none(), "process {pid} has ended and is still shown");
+        ensure!(stats::live(launcher, pid)?.is_none(), "process {pid} has ended and is still shown");
         ensure!(!Path::new("/proc").join(pid.to_string()).exists(), "process {pid} has not ended");
     }
     Ok(format!(
