@@ -5,6 +5,9 @@
  *                          WRITE; fails if memory, descriptors or threads grow
  *   objects forks COUNT    forks COUNT children under traffic, which end at once, run the exit handlers, run another
  *                          program, or use verbs; fails if the parent notices or any child ends otherwise
+ *   objects footprint COUNT
+ *                          prints the resident bytes of a process with one connected queue pair at rest, and for each of
+ *                          COUNT further ones with the smallest queues; fails if either is too much
  *   objects leave          ends with 64 WRITEs of 1 MiB under way
  *
  * Needs only verbs.h.
@@ -33,6 +36,9 @@ enum {
 	/* A set of queue pair numbers is 65,534: more cycles than that may claim another, with its socket. */
 	DESCRIPTORS_MAX = 2,
 	WRITE_SECONDS_MAX = 30,
+	ONE_BYTES_MAX = 30 << 20,
+	/* Beyond its rings; the smallest rings are counted in. */
+	FURTHER_BYTES_MAX = 64 << 10,
 };
 
 static void fail(const char *format, ...)
@@ -301,6 +307,50 @@ static void forks(unsigned long count)
 		fail("descriptors or threads grow");
 }
 
+static long resident_bytes(void)
+{
+	long kb = -1;
+	char line[256];
+	FILE *rollup = fopen("/proc/self/smaps_rollup", "r");
+	MUST(rollup);
+	while (fgets(line, sizeof line, rollup))
+		sscanf(line, "Rss: %ld kB", &kb);
+	fclose(rollup);
+	if (kb < 0)
+		fail("no Rss in smaps_rollup");
+	return kb << 10;
+}
+
+static void footprint(unsigned long count)
+{
+	static uint64_t words[2];
+	struct set set = connected(words, sizeof words);
+	for (uint64_t i = 1; i <= 100; i++)
+		write_one(set.qp, set.cq, set.mr, words, i);
+	long one = resident_bytes();
+	struct ibv_qp **qps = calloc(count, sizeof *qps);
+	MUST(qps);
+	for (unsigned long i = 0; i < count; i++) {
+		struct ibv_qp_init_attr init = {
+			.send_cq = set.cq, .recv_cq = set.cq, .qp_type = IBV_QPT_RC,
+			.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+		};
+		MUST((qps[i] = ibv_create_qp(set.pd, &init)));
+		connect_to_itself(set.context, qps[i]);
+		/* The handshake takes place, and a connection is made. */
+		write_one(qps[i], set.cq, set.mr, words, i);
+	}
+	long further = (resident_bytes() - one) / (long)count;
+	printf("%ld %ld\n", one, further);
+	if (one > ONE_BYTES_MAX)
+		fail("%ld bytes with one queue pair", one);
+	if (further > FURTHER_BYTES_MAX)
+		fail("%ld bytes for each further queue pair", further);
+	for (unsigned long i = 0; i < count; i++)
+		MUST(!ibv_destroy_qp(qps[i]));
+	free(qps);
+}
+
 static void leave(void)
 {
 	enum { BYTES = 1 << 20 };
@@ -318,12 +368,14 @@ int main(int argc, char **argv)
 		time_registration();
 	else if (argc == 2 && !strcmp(argv[1], "leave"))
 		leave();
+	else if (argc == 3 && !strcmp(argv[1], "footprint") && strtoul(argv[2], NULL, 10))
+		footprint(strtoul(argv[2], NULL, 10));
 	else if (argc == 3 && !strcmp(argv[1], "forks"))
 		forks(strtoul(argv[2], NULL, 10));
 	else if (argc == 3 && !strcmp(argv[1], "churn") && strtoul(argv[2], NULL, 10) >= WARM_UP_SHARE)
 		churn(strtoul(argv[2], NULL, 10));
 	else {
-		fputs("objects register | objects churn COUNT | objects forks COUNT | objects leave\n", stderr);
+		fputs("objects register | objects churn COUNT | objects forks COUNT | objects footprint COUNT | objects leave\n", stderr);
 		return 2;
 	}
 	return 0;

@@ -15,6 +15,7 @@ mod crowd;
 mod goodput;
 mod loss;
 mod small;
+mod stock;
 mod udp;
 mod unequal;
 
@@ -108,6 +109,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let sections: &[(&str, Section)] = &[
         ("registration", registration),
         ("cable", cable::section),
+        ("stock", stock::section),
         ("latency", small::latency),
         ("rate", small::rate),
         ("crowd", crowd::section),

@@ -1,17 +1,18 @@
 //! The options that `run` and `env` share, and the environment variable that each one sets.
 //!
-//! | option            | variable         | value                                                      |
-//! |-------------------|------------------|------------------------------------------------------------|
-//! | `--paths N`       | `SRDMA_PATHS`    | 1–256                                                      |
-//! | `--selector S`    | `SRDMA_SELECTOR` | `single`, `rr` or `oblivious`                              |
-//! | `--fault SCRIPT`  | `SRDMA_FAULT`    | a fault script (see the crate `srdma-script`), or its file |
-//! | `--loss PERCENT`  | `SRDMA_LOSS`     | percent of our own packets that are not sent               |
-//! | `--seed N`        | `SRDMA_SEED`     | decimal, 64 bits                                           |
-//! | `--order O`       | `SRDMA_ORDER`    | `strict`, `default` or `relaxed`                           |
-//! | `--stats FILE`    | `SRDMA_STATS`    | absolute path; `%p` stands for the process id              |
-//! | `--trace FILE`    | `SRDMA_TRACE`    | absolute path; `%p` stands for the process id              |
-//! | `--addr IP`       | `SRDMA_ADDR`     | address of this host, numeric                              |
-//! | `--no-gso`        | `SRDMA_NO_GSO`   | `1`                                                        |
+//! | option                  | variable              | value                                                      |
+//! |-------------------------|-----------------------|------------------------------------------------------------|
+//! | `--paths N`             | `SRDMA_PATHS`         | 1–256                                                      |
+//! | `--selector S`          | `SRDMA_SELECTOR`      | `single`, `rr` or `oblivious`                              |
+//! | `--fault SCRIPT`        | `SRDMA_FAULT`         | a fault script (see the crate `srdma-script`), or its file |
+//! | `--loss PERCENT`        | `SRDMA_LOSS`          | percent of our own packets that are not sent               |
+//! | `--seed N`              | `SRDMA_SEED`          | decimal, 64 bits                                           |
+//! | `--order O`             | `SRDMA_ORDER`         | `strict`, `default` or `relaxed`                           |
+//! | `--stats FILE`          | `SRDMA_STATS`         | absolute path; `%p` stands for the process id              |
+//! | `--trace FILE`          | `SRDMA_TRACE`         | absolute path; `%p` stands for the process id              |
+//! | `--addr IP`             | `SRDMA_ADDR`          | address of this host, numeric                              |
+//! | `--no-gso`              | `SRDMA_NO_GSO`        | `1`                                                        |
+//! | `--socket-buffer BYTES` | `SRDMA_SOCKET_BUFFER` | 65536–1073741824                                           |
 //!
 //! An option that is not given sets nothing, so a variable that is already in the environment stays; one that holds
 //! what it must not is refused before a program starts ([`NicOptions::settings`]).
@@ -70,6 +71,11 @@ pub struct NicOptions {
     /// Send packets one by one instead of in bursts (UDP GSO) [env: SRDMA_NO_GSO]
     #[arg(long)]
     pub no_gso: bool,
+
+    /// Hold sockets to this many bytes of buffer, as net.core.rmem_max and wmem_max do where we are not root
+    /// [env: SRDMA_SOCKET_BUFFER]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1 << 16..=1 << 30))]
+    pub socket_buffer: Option<u32>,
 }
 
 /// How the next path is chosen.
@@ -132,6 +138,7 @@ impl NicOptions {
         put("SRDMA_TRACE", self.trace.as_deref().map(|file| output_file("trace", file)).transpose()?);
         put("SRDMA_ADDR", self.addr.map(own_address).transpose()?);
         put("SRDMA_NO_GSO", self.no_gso.then(|| "1".to_owned()));
+        put("SRDMA_SOCKET_BUFFER", self.socket_buffer.map(|bytes| bytes.to_string()));
         Ok(set)
     }
 
@@ -253,6 +260,7 @@ mod tests {
             ("--trace /tmp/t.pcapng", &[("SRDMA_TRACE", "/tmp/t.pcapng".into())]),
             ("--addr 127.0.0.1", &[("SRDMA_ADDR", "127.0.0.1".into())]),
             ("--no-gso", &[("SRDMA_NO_GSO", "1".into())]),
+            ("--socket-buffer 212992", &[("SRDMA_SOCKET_BUFFER", "212992".into())]),
             ("--paths 4 --no-gso", &[("SRDMA_PATHS", "4".into()), ("SRDMA_NO_GSO", "1".into())]),
         ];
         for (line, expected) in table {
@@ -287,6 +295,8 @@ mod tests {
             ("--addr 0.0.0.0", "no address of this host"),
             ("--addr 169.254.1.1", "link-local"),
             ("--addr fe80::1", "link-local"),
+            ("--socket-buffer 65535", "65536..=1073741824"),
+            ("--socket-buffer 4M", "invalid"),
         ] {
             let text = variables(line).expect_err(line);
             assert!(text.contains(said), "{line}: {text}");

@@ -503,10 +503,13 @@ impl Device {
     /// Binds the slot's port and starts the background thread.
     fn claim(&self, worker: &mut Worker) -> Result<(), StartError> {
         let system = |what| move |source| StartError::System { what, source };
+        let defaults = srdma_net::Options::default();
+        let most_bytes = self.options.socket_buffer_bytes_max;
         let wanted = srdma_net::Options {
-            receive_buffer_bytes: self.options.receive_buffer_bytes,
+            receive_buffer_bytes: self.options.receive_buffer_bytes.min(most_bytes),
+            send_buffer_bytes: defaults.send_buffer_bytes.min(most_bytes),
             gso: !self.options.no_gso,
-            ..srdma_net::Options::default()
+            ..defaults
         };
         // Until the slot is where a child finds it.
         let _claiming = claims::claiming();

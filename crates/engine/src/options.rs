@@ -31,6 +31,8 @@ pub struct Options {
     pub no_gso: bool,
     /// Bytes of receive socket buffer to ask for.
     pub receive_buffer_bytes: u32,
+    /// No socket asks for more buffer than this, bytes, whether it sends or receives.
+    pub socket_buffer_bytes_max: u32,
     /// Packets that travel together on one path, at most.
     pub unit_packets_max: u8,
 }
@@ -49,6 +51,7 @@ impl Default for Options {
             log: false,
             no_gso: false,
             receive_buffer_bytes: 8 << 20,
+            socket_buffer_bytes_max: u32::MAX,
             unit_packets_max: 64,
         }
     }

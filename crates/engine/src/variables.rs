@@ -113,6 +113,14 @@ pub const VARIABLES: &[Variable] = &[
             Some(())
         },
     },
+    Variable {
+        name: "SRDMA_SOCKET_BUFFER",
+        allowed: "a whole number of bytes from 65536 to 1073741824",
+        set: |options, text| {
+            let bytes = text.parse().ok().filter(|bytes| (1 << 16..=1 << 30).contains(bytes));
+            bytes.map(|bytes| options.socket_buffer_bytes_max = bytes)
+        },
+    },
 ];
 
 /// A variable that holds what it must not.
@@ -204,6 +212,7 @@ mod tests {
             ("SRDMA_TRACE", "/tmp/t"),
             ("SRDMA_STATS_SOCKET", "/tmp/w"),
             ("SRDMA_NO_GSO", "1"),
+            ("SRDMA_SOCKET_BUFFER", "212992"),
         ]);
         let expected = Options {
             paths: 7,
@@ -215,6 +224,7 @@ mod tests {
             trace: Some("/tmp/t".into()),
             watch: Some("/tmp/w".into()),
             no_gso: true,
+            socket_buffer_bytes_max: 212_992,
             ..Options::default()
         };
         assert_eq!(given.unwrap(), expected);
@@ -237,6 +247,8 @@ mod tests {
             ("SRDMA_ORDER", "loose", "strict, default or relaxed"),
             ("SRDMA_STATS_SOCKET", "here", "absolute path"),
             ("SRDMA_NO_GSO", "yes", "0 or 1"),
+            ("SRDMA_SOCKET_BUFFER", "65535", "from 65536"),
+            ("SRDMA_SOCKET_BUFFER", "1M", "whole number of bytes"),
         ] {
             let said = of(&[(name, value)]).unwrap_err().to_string();
             assert!(said.contains(&format!("{name}={value} ")) && said.contains(range), "{said}");

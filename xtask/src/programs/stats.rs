@@ -26,7 +26,7 @@ pub fn live(launcher: &Launcher, pid: i32) -> Result<Option<Value>> {
 pub struct Stats {
     faults: Value,
     queue_pairs: Vec<Value>,
-    send_calls: u64,
+    socket: Value,
 }
 
 impl Stats {
@@ -44,8 +44,7 @@ impl Stats {
         let mut queue_pairs = json["qps"].as_array().context("statistics have no qps")?.clone();
         // The sum of those that are no longer listed.
         queue_pairs.extend(json.get("unlisted").filter(|sum| sum.is_object()).cloned());
-        let send_calls = json["socket"]["send_calls"].as_u64().unwrap_or(0);
-        Ok(Stats { faults: json["faults"].clone(), queue_pairs, send_calls })
+        Ok(Stats { faults: json["faults"].clone(), queue_pairs, socket: json["socket"].clone() })
     }
 
     fn sum(&self, name: &str) -> u64 {
@@ -60,7 +59,12 @@ impl Stats {
 
     /// System calls that sent something.
     pub fn send_calls(&self) -> u64 {
-        self.send_calls
+        self.socket["send_calls"].as_u64().unwrap_or(0)
+    }
+
+    /// Datagrams that the kernel had no room for.
+    pub fn kernel_drops(&self) -> u64 {
+        self.socket["kernel_drops"].as_u64().unwrap_or(0)
     }
 
     /// Bytes sent, headers included.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
+use anyhow::{bail, ensure, Result};
 
 use super::{Setting, Step};
 use crate::fabric::{Fabric, Spec};
@@ -26,6 +26,7 @@ pub fn steps() -> Vec<Step> {
         Step::new("data/objects-come-and-go", |setting: &Setting<'_>| {
             come_and_go(setting.launcher()?, if setting.soak { 100_000 } else { 10_000 })
         }),
+        Step::new("data/objects-take-little", |setting| take_little(setting.launcher()?)),
     ];
     for (name, spec) in networks {
         let other = spec.clone();
@@ -75,6 +76,16 @@ fn come_and_go(launcher: &Launcher, cycles: u32) -> Result<String> {
     let program = launcher.program(&[], &launcher.file(".json"), &argv).on(&fabric.h1);
     let out = program.limit(Duration::from_secs(60 + u64::from(cycles) / 50)).success()?;
     Ok(out.stdout.trim().to_owned())
+}
+
+/// A process with one queue pair, and each further one, at rest.
+fn take_little(launcher: &Launcher) -> Result<String> {
+    let fabric = Fabric::build(Spec::pair())?;
+    let argv = [launcher.c_program("objects")?.display().to_string(), "footprint".into(), "1000".into()];
+    let out = launcher.program(&[], &launcher.file(".json"), &argv).on(&fabric.h1).success()?;
+    let bytes: Vec<u64> = out.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [one, further] = bytes[..] else { bail!("not two numbers: {}", out.story()) };
+    Ok(format!("{one} bytes with one queue pair, {further} for each further one"))
 }
 
 /// The pattern program on both sides, the client working for `seconds`.

@@ -199,6 +199,7 @@ pub fn replay(command: &VerifyCommand, host: &str, failure: &Failure) -> Option<
             "SRDMA_ORDER" => format!(" --order {value}"),
             "SRDMA_ADDR" => format!(" --addr {value}"),
             "SRDMA_NO_GSO" => " --no-gso".into(),
+            "SRDMA_SOCKET_BUFFER" => format!(" --socket-buffer {value}"),
             "SRDMA_LOSS" => format!(" --loss {value}"),
             _ => String::new(),
         };
