@@ -34,6 +34,8 @@ local f = {
     msn = ProtoField.uint32("stellar.msn", "Message number"),
     length = ProtoField.uint32("stellar.length", "Message length"),
     offset = ProtoField.uint32("stellar.offset", "Offset"),
+    part = ProtoField.uint8("stellar.part", "Part"),
+    parts = ProtoField.uint8("stellar.parts", "Parts"),
     address = ProtoField.uint64("stellar.address", "Remote address", base.HEX),
     rkey = ProtoField.uint32("stellar.rkey", "R_Key", base.HEX),
     immediate = ProtoField.uint32("stellar.immediate", "Immediate", base.HEX),
@@ -62,6 +64,7 @@ local f = {
     rnr_timer = ProtoField.uint8("stellar.nak.rnr_timer", "RNR timer"),
     version = ProtoField.uint8("stellar.version", "Protocol version"),
     reply = ProtoField.bool("stellar.reply", "R", 8, nil, 0x01),
+    measuring = ProtoField.bool("stellar.hello.measuring", "M", 8, nil, 0x02),
     paths = ProtoField.uint16("stellar.hello.paths", "Paths of the sender"),
     probe_bytes = ProtoField.uint16("stellar.probe_bytes", "Probe bytes"),
     own = ProtoField.uint64("stellar.hello.connection", "Connection id of the sender", base.HEX),
@@ -84,43 +87,76 @@ local function number(tvb)
     return tvb(25, 1):uint() * 0x1000000 + tvb(9, 3):uint()
 end
 
--- What follows byte 48 of a data packet, by opcode: field, offset, bytes.
+-- Where fields are: field, first byte, bytes.
+local PREFIX = {
+    { f.opcode, 0, 1 }, { f.solicited, 1, 1 }, { f.qpn, 5, 3 }, { f.check, 20, 4 }, { f.layout, 24, 1 }, { f.flags, 24, 1 },
+}
+local DATA = {
+    { f.unit_index, 26, 1 }, { f.unit_packets, 27, 1 }, { f.path, 28, 2 }, { f.transmit, 32, 4 }, { f.msn, 36, 4 },
+    { f.length, 40, 4 },
+}
+local PART = { { f.part, 30, 1 }, { f.parts, 31, 1 } }
+local OFFSET = { { f.offset, 44, 4 } }
+local ACK = {
+    { f.block_count, 26, 1 }, { f.unit_count, 27, 1 }, { f.path, 28, 2 }, { f.space, 30, 1 }, { f.landed, 32, 4 },
+    { f.free_bytes, 36, 4 },
+}
+local BLOCK = { { f.first, 0, 4 }, { f.last, 4, 4 } }
+local REPORT = {
+    { f.transmit, 0, 4 }, { f.path, 4, 2 }, { f.report_packets, 6, 1 }, { f.report_ce, 7, 1 }, { f.report_delay, 8, 2 },
+}
+local NAK = { { f.nak, 26, 1 }, { f.rnr_timer, 27, 1 }, { f.path, 28, 2 }, { f.msn, 32, 4 } }
+local HELLO = {
+    { f.version, 26, 1 }, { f.measuring, 27, 1 }, { f.reply, 27, 1 }, { f.paths, 28, 2 }, { f.probe_bytes, 30, 2 },
+    { f.own, 32, 8 }, { f.own_qpn, 41, 3 }, { f.proven_bytes, 44, 2 }, { f.observed_port, 46, 2 }, { f.claimed, 48, 16 },
+    { f.observed, 64, 16 }, { f.window, 80, 4 }, { f.free_bytes, 84, 4 }, { f.features, 88, 4 },
+}
+local ECHO = {
+    { f.version, 26, 1 }, { f.reply, 27, 1 }, { f.path, 28, 2 }, { f.probe_bytes, 30, 2 }, { f.ttl, 32, 1 },
+    { f.observed_port, 34, 2 }, { f.observed, 40, 16 },
+}
+-- What follows in a data packet, by opcode.
+local ADDRESS, RKEY, LANDED = { f.address, 48, 8 }, { f.rkey, 56, 4 }, { f.landed, 68, 4 }
 local OPERATIONS = {
-    [0xD0] = { { f.address, 48, 8 }, { f.rkey, 56, 4 } },
-    [0xD1] = {
-        { f.address, 48, 8 }, { f.rkey, 56, 4 }, { f.immediate, 60, 4 }, { f.receive, 64, 4 }, { f.landed, 68, 4 },
-    },
-    [0xD2] = { { f.receive, 48, 4 }, { f.landed, 68, 4 } },
-    [0xD3] = { { f.receive, 48, 4 }, { f.immediate, 52, 4 }, { f.landed, 68, 4 } },
-    [0xD4] = { { f.address, 48, 8 }, { f.rkey, 56, 4 }, { f.read_bytes, 60, 4 } },
-    [0xD5] = { { f.rkey, 44, 4 }, { f.address, 48, 8 }, { f.compare, 56, 8 }, { f.swap, 64, 8 } },
-    [0xD6] = { { f.rkey, 44, 4 }, { f.address, 48, 8 }, { f.add, 56, 8 } },
+    [0xD0] = { ADDRESS, RKEY },
+    [0xD1] = { ADDRESS, RKEY, { f.immediate, 60, 4 }, { f.receive, 64, 4 }, LANDED },
+    [0xD2] = { { f.receive, 48, 4 }, LANDED },
+    [0xD3] = { { f.receive, 48, 4 }, { f.immediate, 52, 4 }, LANDED },
+    [0xD4] = { ADDRESS, RKEY, { f.read_bytes, 60, 4 } },
+    [0xD5] = { { f.rkey, 44, 4 }, ADDRESS, { f.compare, 56, 8 }, { f.swap, 64, 8 } },
+    [0xD6] = { { f.rkey, 44, 4 }, ADDRESS, { f.add, 56, 8 } },
     [0xE0] = { { f.request, 48, 4 } },
     [0xE1] = { { f.request, 48, 4 }, { f.before, 56, 8 } },
 }
+-- What follows the header, by the flag that says so: field, bytes with reserved ones, bytes.
+local EXTRAS = { [1] = { f.payload_crc, 8, 4 }, [2] = { f.tag, 16, 16 } }
+
+local function add(tree, tvb, fields)
+    for _, field in ipairs(fields) do
+        tree:add(field[1], tvb(field[2], field[3]))
+    end
+end
+
+local function has(flags, flag)
+    return flags % (2 * flag) >= flag
+end
 
 local function data(tvb, tree, opcode, flags)
     tree:add(f.psn, tvb(9, 3), number(tvb))
-    tree:add(f.unit_index, tvb(26, 1))
-    tree:add(f.unit_packets, tvb(27, 1))
-    tree:add(f.path, tvb(28, 2))
-    tree:add(f.transmit, tvb(32, 4))
-    tree:add(f.msn, tvb(36, 4))
-    tree:add(f.length, tvb(40, 4))
+    add(tree, tvb, DATA)
+    if has(flags, 4) then
+        add(tree, tvb, PART)
+    end
     if opcode ~= 0xD5 and opcode ~= 0xD6 then
-        tree:add(f.offset, tvb(44, 4))
+        add(tree, tvb, OFFSET)
     end
-    for _, field in ipairs(OPERATIONS[opcode]) do
-        tree:add(field[1], tvb(field[2], field[3]))
-    end
+    add(tree, tvb, OPERATIONS[opcode])
     local at = DATA_BYTES
-    if flags % 2 == 1 and tvb:len() >= at + 8 then
-        tree:add(f.payload_crc, tvb(at, 4))
-        at = at + 8
-    end
-    if flags % 4 >= 2 and tvb:len() >= at + 16 then
-        tree:add(f.tag, tvb(at, 16))
-        at = at + 16
+    for flag, extra in ipairs(EXTRAS) do
+        if has(flags, flag) and tvb:len() >= at + extra[2] then
+            tree:add(extra[1], tvb(at, extra[3]))
+            at = at + extra[2]
+        end
     end
     if tvb:len() > at then
         tree:add(f.payload, tvb(at))
@@ -131,37 +167,25 @@ local function data(tvb, tree, opcode, flags)
     )
 end
 
+-- Adds `count` records of `bytes` each that begin at `at`, as far as they are there; where they end.
+local function records(tvb, tree, at, count, bytes, name, fields)
+    for _ = 1, count do
+        if tvb:len() < at + bytes then
+            break
+        end
+        local record = tvb(at, bytes)
+        add(tree:add(stellar, record, name), record, fields)
+        at = at + bytes
+    end
+    return at
+end
+
 local function ack(tvb, tree)
     local blocks, units = tvb(26, 1):uint(), tvb(27, 1):uint()
     tree:add(f.cumulative, tvb(9, 3), number(tvb))
-    tree:add(f.block_count, tvb(26, 1))
-    tree:add(f.unit_count, tvb(27, 1))
-    tree:add(f.path, tvb(28, 2))
-    tree:add(f.space, tvb(30, 1))
-    tree:add(f.landed, tvb(32, 4))
-    tree:add(f.free_bytes, tvb(36, 4))
-    local at = 40
-    for _ = 1, blocks do
-        if tvb:len() < at + 8 then
-            break
-        end
-        local block = tree:add(stellar, tvb(at, 8), "Block")
-        block:add(f.first, tvb(at, 4))
-        block:add(f.last, tvb(at + 4, 4))
-        at = at + 8
-    end
-    for _ = 1, units do
-        if tvb:len() < at + 10 then
-            break
-        end
-        local unit = tree:add(stellar, tvb(at, 10), "Unit report")
-        unit:add(f.transmit, tvb(at, 4))
-        unit:add(f.path, tvb(at + 4, 2))
-        unit:add(f.report_packets, tvb(at + 6, 1))
-        unit:add(f.report_ce, tvb(at + 7, 1))
-        unit:add(f.report_delay, tvb(at + 8, 2))
-        at = at + 10
-    end
+    add(tree, tvb, ACK)
+    local at = records(tvb, tree, 40, blocks, 8, "Block", BLOCK)
+    records(tvb, tree, at, units, 10, "Unit report", REPORT)
     local space = SPACES[tvb(30, 1):uint()] or "?"
     return string.format(
         "%s up to %u, landed %u, %u blocks, %u units", space, number(tvb), tvb(32, 4):uint(), blocks, units
@@ -169,44 +193,23 @@ local function ack(tvb, tree)
 end
 
 local function nak(tvb, tree)
-    tree:add(f.nak, tvb(26, 1))
-    tree:add(f.rnr_timer, tvb(27, 1))
-    tree:add(f.path, tvb(28, 2))
-    tree:add(f.msn, tvb(32, 4))
+    add(tree, tvb, NAK)
     return string.format("%s of MSN %u", NAKS[tvb(26, 1):uint()] or "?", tvb(32, 4):uint())
 end
 
-local function close(tvb, tree)
+local function close()
     return ""
 end
 
 local function hello(tvb, tree)
     tree:add(f.psn, tvb(9, 3), number(tvb))
-    tree:add(f.version, tvb(26, 1))
-    tree:add(f.reply, tvb(27, 1))
-    tree:add(f.paths, tvb(28, 2))
-    tree:add(f.probe_bytes, tvb(30, 2))
-    tree:add(f.own, tvb(32, 8))
-    tree:add(f.own_qpn, tvb(41, 3))
-    tree:add(f.proven_bytes, tvb(44, 2))
-    tree:add(f.observed_port, tvb(46, 2))
-    tree:add(f.claimed, tvb(48, 16))
-    tree:add(f.observed, tvb(64, 16))
-    tree:add(f.window, tvb(80, 4))
-    tree:add(f.free_bytes, tvb(84, 4))
-    tree:add(f.features, tvb(88, 4))
+    add(tree, tvb, HELLO)
     return string.format("from QP 0x%06x, %u bytes proven", tvb(41, 3):uint(), tvb(44, 2):uint())
 end
 
 local function echo(tvb, tree)
     tree:add(f.number, tvb(9, 3), number(tvb))
-    tree:add(f.version, tvb(26, 1))
-    tree:add(f.reply, tvb(27, 1))
-    tree:add(f.path, tvb(28, 2))
-    tree:add(f.probe_bytes, tvb(30, 2))
-    tree:add(f.ttl, tvb(32, 1))
-    tree:add(f.observed_port, tvb(34, 2))
-    tree:add(f.observed, tvb(40, 16))
+    add(tree, tvb, ECHO)
     return string.format("%s %u", tvb(27, 1):uint() % 2 == 1 and "reply" or "probe", number(tvb))
 end
 
@@ -228,13 +231,8 @@ function stellar.dissector(tvb, pinfo, root)
     local name = OPCODES[opcode]
     pinfo.cols.protocol = "Stellar"
     local tree = root:add(stellar, tvb(), "Stellar, " .. name)
-    tree:add(f.opcode, tvb(0, 1))
-    tree:add(f.solicited, tvb(1, 1))
-    tree:add(f.qpn, tvb(5, 3))
+    add(tree, tvb, PREFIX)
     tree:add(opcode == 0xC1 and f.nonce or f.connection, tvb(12, 8))
-    tree:add(f.check, tvb(20, 4))
-    tree:add(f.layout, tvb(24, 1))
-    tree:add(f.flags, tvb(24, 1))
     local kind = KINDS[opcode] or { DATA_BYTES, data }
     if tvb:len() < kind[1] then
         tree:add_proto_expert_info(cut)

@@ -19,5 +19,5 @@ pub use error::{ControlError, OpenError, PostError};
 pub use qp::{Qp, RecvPosts, SendPosts};
 pub use srdma_abi as abi;
 pub use srdma_doors::inproc::{
-    ppm_of_percent, seed, BadValue, CqEvents, Faults, Options, Order, SelectorKind, VARIABLES,
+    ppm_of_percent, seed, BadValue, CqEvents, Faults, Options, Order, OtherEnd, SelectorKind, VARIABLES,
 };

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use srdma_engine::claims;
 pub use srdma_engine::{
-    ppm_of_percent, seed, BadValue, CqEvents, Device, DeviceError, Faults, Options, Order, SelectorKind,
-    StartError, VARIABLES,
+    ppm_of_percent, seed, BadValue, CqEvents, Device, DeviceError, Faults, Options, Order, OtherEnd,
+    SelectorKind, StartError, VARIABLES,
 };
 use srdma_net::interfaces;
 

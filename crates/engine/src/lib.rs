@@ -35,3 +35,4 @@ pub use srdma_rnic::Order;
 pub use srdma_seams::Faults;
 pub use srdma_transport::SelectorKind;
 pub use variables::{ppm_of_percent, seed, BadValue, Variable, VARIABLES};
+pub use watch::OtherEnd;

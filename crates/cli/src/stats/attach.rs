@@ -5,10 +5,10 @@
 //! say, and how long it may take, is bounded.
 
 use serde_json::Value;
-use srdma_client::watching;
+use srdma_client::{watching, OtherEnd};
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -141,15 +141,15 @@ pub fn ask(path: &Path, pid: u32, request: &str) -> Result<Answer, Silent> {
         ErrorKind::WouldBlock => Silent::Stopped,
         _ => Silent::System(error),
     })?;
-    let peer = peer(&stream)?;
+    let listener = OtherEnd::of(&stream)?;
     // SAFETY: no preconditions, cannot fail.
     let us = unsafe { libc::geteuid() };
-    if us != 0 && peer.uid != us {
-        return Err(Silent::Foreign(peer.uid));
+    if us != 0 && listener.user != us {
+        return Err(Silent::Foreign(listener.user));
     }
     stream.write_all(request.as_bytes()).and_then(|()| stream.write_all(b"\n")).map_err(interrupted)?;
     // A process of another PID namespace has no number here but its own.
-    let pid = u32::try_from(peer.pid).ok().filter(|&pid| pid > 0).unwrap_or(pid);
+    let pid = listener.pid.unwrap_or(pid);
     understand(BufReader::new(stream.take(ANSWER_BYTES_MAX)), pid, Instant::now() + ANSWER_MAX)
 }
 
@@ -179,26 +179,6 @@ fn understand(reader: impl BufRead, pid: u32, deadline: Instant) -> Result<Answe
         }
     }
     Err(Silent::Gone)
-}
-
-/// The process that listens.
-fn peer(stream: &UnixStream) -> io::Result<libc::ucred> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` has the length that is given; both live across the call.
-    let got = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &mut length,
-        )
-    };
-    match got {
-        0 => Ok(peer),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 #[cfg(test)]

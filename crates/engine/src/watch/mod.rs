@@ -25,6 +25,7 @@ use crate::options::Options;
 use crate::wake;
 use answer::{Answer, Request, REQUEST_BYTES_MAX};
 use held::{socket_inode, Held};
+pub use place::OtherEnd;
 pub(crate) use place::WatchError;
 
 /// Watchers served at once; further ones wait in the socket's queue.

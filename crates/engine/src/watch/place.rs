@@ -80,21 +80,40 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::remove_file(from)
 }
 
+/// The process at the other end of a unix socket, as the kernel vouches for it (SO_PEERCRED, unix(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherEnd {
+    /// Its number here; `None` for one of a PID namespace that is not seen from here.
+    pub pid: Option<u32>,
+    /// Its effective user when it connected, or began to listen.
+    pub user: u32,
+}
+
+impl OtherEnd {
+    /// Asks the kernel.
+    pub fn of(stream: &UnixStream) -> io::Result<OtherEnd> {
+        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: `peer` has the length that is given; both live across the call.
+        let got = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut peer).cast(),
+                &mut length,
+            )
+        };
+        match got {
+            0 => Ok(OtherEnd { pid: u32::try_from(peer.pid).ok().filter(|&pid| pid > 0), user: peer.uid }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
 /// Whether the other end of `stream` is a process of this user, or of root.
 pub(super) fn may_watch(stream: &UnixStream) -> bool {
-    let mut peer = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` has the length that is given; both live across the call.
-    let got = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &mut length,
-        )
-    };
     // SAFETY: no preconditions, cannot fail.
     let us = unsafe { libc::geteuid() };
-    got == 0 && (peer.uid == us || peer.uid == 0)
+    OtherEnd::of(stream).is_ok_and(|end| end.user == us || end.user == 0)
 }

@@ -1,15 +1,9 @@
 //! The functions under test, by address.
 
-/// How a function that is not there fails; see `symbols.txt`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    Int,
-    Neg,
-    Ptr,
-    Void,
-    Zero,
-    Str,
-}
+#[path = "../../build/symbols.rs"]
+mod symbols;
+
+pub use symbols::Class;
 
 /// One exported function.
 pub struct Export {
