@@ -14,13 +14,15 @@ use super::VerifyCommand;
 use crate::print::{complain, shell_quoted};
 use srdma_client::{Options, Order};
 use srdma_seams::Rng;
-use std::io::{IsTerminal, Write};
-use std::net::TcpStream;
+use std::io::{self, IsTerminal, Write};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Bytes of all queue pairs' parts together, unless that leaves one too little or gives it too much: all of
 /// them are compared after each round.
 const REGION_BYTES: u64 = 128 << 20;
+/// How long the other side may take to accept a connection: the kernel alone would try for two minutes.
+const REACH_MAX: Duration = Duration::from_secs(10);
 /// Between two progress lines.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -73,7 +75,7 @@ pub fn connect(
     seed: u64,
 ) -> Result<(Side, bool), Failure> {
     let port = command.port;
-    let stream = TcpStream::connect((host, port)).map_err(|error| {
+    let stream = reach(host, port, REACH_MAX).map_err(|error| {
         Failure::Setting(format!(
             "{host} port {port}: {error}; does `srdma verify --listen` or `srdma bench net` run there?"
         ))
@@ -109,6 +111,22 @@ pub fn connect(
     let relaxed = theirs.relaxed;
     let round = Round { kind: Kind::Write, number: 0, seed, part_bytes };
     Ok((Side::new(nic, rkey, ground, channel, theirs, round), relaxed))
+}
+
+/// Connects to the first address of `host` that lets us, trying each for `patience`.
+fn reach(host: &str, port: u16, patience: Duration) -> io::Result<TcpStream> {
+    let mut why = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                let words = format!("no answer within {patience:?} (a firewall, or no such host)");
+                why = io::Error::new(io::ErrorKind::TimedOut, words);
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
 }
 
 /// Runs rounds until the time is over, but each kind at least once.
@@ -206,4 +224,34 @@ pub fn replay(command: &VerifyCommand, host: &str, failure: &Failure) -> Option<
         line.push_str(&option);
     }
     Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    /// One that accepts nobody swallows what comes, as a firewall does.
+    #[test]
+    fn who_does_not_answer_is_given_up_in_words_and_who_refuses_at_once() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        // SAFETY: no pointers; the descriptor is the listener's. Room for one that waits to be accepted.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+        let port = listener.local_addr().unwrap().port();
+        let mut waiting = Vec::new();
+        let error = loop {
+            match reach("127.0.0.1", port, Duration::from_millis(100)) {
+                Ok(stream) => waiting.push(stream),
+                Err(error) => break error,
+            }
+            assert!(waiting.len() < 10, "somebody accepts");
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().contains("no answer within 100ms"), "{error}");
+        drop((waiting, listener));
+        let error = reach("127.0.0.1", port, REACH_MAX).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
 }
