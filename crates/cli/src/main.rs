@@ -19,6 +19,7 @@ mod pages;
 mod print;
 mod program;
 mod run;
+mod sim;
 mod stats;
 mod top;
 mod tree;
@@ -58,6 +59,8 @@ enum Command {
     Bench(bench::BenchCommand),
     /// Move patterns between two hosts and check every byte
     Verify(verify::VerifyCommand),
+    /// Simulate: what a scenario would do on a network of simulated switches
+    Sim(sim::SimCommand),
     /// Print the completions of this command for a shell
     Completions(pages::CompletionsCommand),
     /// Write manual pages and completions into a directory
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Top(command) => top::top(&command),
         Command::Bench(command) => bench::bench(&command),
         Command::Verify(command) => verify::verify(&command),
+        Command::Sim(command) => sim::sim(&command),
         Command::Completions(command) => pages::completions(&command),
         Command::Pages(command) => pages::pages(&command),
     }

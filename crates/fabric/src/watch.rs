@@ -18,6 +18,8 @@ pub const RETRANSMIT_CAUSES: [(&str, RetransmitCause); 6] = [
 /// What one end of a connection has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
+    /// The handshake is complete in this end's sending direction.
+    pub is_connected: bool,
     /// Data packets sent, retransmissions included.
     pub packets: u64,
     /// Their bytes of UDP payload.
@@ -88,6 +90,7 @@ impl Observer for Watch {
                 counts.window_max = counts.window_max.max(bytes);
                 counts.window_min = if first { bytes } else { counts.window_min.min(bytes) };
             }),
+            Event::Connected { qpn, .. } => self.count(qpn, |counts| counts.is_connected = true),
             Event::LossUndone { qpn, .. } => self.count(qpn, |counts| counts.undone += 1),
             Event::Rto { qpn, .. } => self.count(qpn, |counts| counts.timeouts += 1),
             Event::PathSuspected { qpn, .. } => self.count(qpn, |counts| counts.suspected += 1),

@@ -1,0 +1,119 @@
+//! `srdma sim` from outside: exit codes, what lies where, what a killed run leaves.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const SCENARIO: &str = r#"
+name = "from outside"
+[topology]
+kind = "leaf-spine"
+leaves = 2
+hosts_per_leaf = 4
+spines = 4
+host_gbps = 100
+[workload]
+kind = "permutation"
+kib = 256
+"#;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("srdma-sim-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn scenario(&self, text: &str) -> PathBuf {
+        let path = self.0.join("scenario.toml");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn srdma(folder: &Folder) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_srdma"));
+    command.current_dir(&folder.0).args(["sim", "run"]).stdin(Stdio::null());
+    command
+}
+
+fn lines(directory: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(directory.join("results.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_run_prints_a_table_and_leaves_records_a_picture_and_a_summary() {
+    let folder = Folder::new("table");
+    let out = srdma(&folder).arg(folder.scenario(SCENARIO)).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(out.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(text.contains("from outside (seed 1)") && text.contains("8 of 8"), "{text}");
+    let directory = folder.0.join("scenario.out");
+    assert_eq!(lines(&directory).last().unwrap()["kind"], "end");
+    assert!(std::fs::read_to_string(directory.join("plot.svg")).unwrap().contains("</svg>"));
+    assert!(text.starts_with(&std::fs::read_to_string(directory.join("summary.txt")).unwrap()));
+}
+
+#[test]
+fn json_names_every_run_and_seeds_decide() {
+    let folder = Folder::new("json");
+    let path = folder.scenario(SCENARIO);
+    let report = |seed: &str| {
+        let out = srdma(&folder).arg(&path).args(["--json", "--seed", seed]).output().unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        value["runs"][0].clone()
+    };
+    let (first, again, other) = (report("5"), report("5"), report("6"));
+    assert_eq!((&first["seed"], &first["finished"]), (&5.into(), &true.into()));
+    assert_eq!(first["trace_hash"], again["trace_hash"]);
+    assert_ne!(first["trace_hash"], other["trace_hash"]);
+}
+
+#[test]
+fn a_scenario_that_is_wrong_is_named_by_line_and_leaves_nothing() {
+    let folder = Folder::new("wrong");
+    let path = folder.scenario(&SCENARIO.replace("spines = 4", "spines = -1"));
+    let out = srdma(&folder).arg(&path).output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("scenario.toml:7: topology.spines: must be 1 to 4096, not -1"), "{said}");
+    assert!(out.stdout.is_empty() && !folder.0.join("scenario.out").exists());
+    let out = srdma(&folder).arg("nowhere.toml").output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("cannot read nowhere.toml"));
+}
+
+#[test]
+fn what_is_not_received_within_the_limit_is_a_failure() {
+    let folder = Folder::new("limit");
+    let path = folder.scenario(&format!("{SCENARIO}[run]\nlimit_ms = 0.01\n"));
+    let out = srdma(&folder).arg(&path).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(text.contains("unfinished at"), "{text}");
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_whole_records() {
+    let folder = Folder::new("killed");
+    let long = SCENARIO.replace("kib = 256", "kib = 4000000");
+    let path = folder.scenario(&format!("{long}[run]\nlimit_ms = 100000\nsample_us = 20\n"));
+    let mut child = srdma(&folder).arg(&path).arg("--quiet").stdout(Stdio::null()).spawn().unwrap();
+    let results = folder.0.join("scenario.out/results.jsonl");
+    while std::fs::metadata(&results).map_or(0, |file| file.len()) < 5_000 {
+        assert!(child.try_wait().unwrap().is_none(), "it ends before it can be killed");
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(lines(&folder.0.join("scenario.out")).len() > 3);
+}

@@ -1,0 +1,232 @@
+//! A text becomes a scenario. Numbers carry their units in their keys; every key has a default unless said otherwise.
+
+use srdma_fabric::{Change, End, Graph, LeafSpine, QueueLimits, Rate, Time};
+use srdma_rnic::Order;
+use srdma_seams::Duration;
+use srdma_transport::SelectorKind;
+use srdma_workload::{AllReduceRing, Permutation};
+use toml::de::DeTable;
+
+use crate::reader::{FileError, Source, Table};
+use crate::scenario::{Fault, Scenario, Settings, Variant, Workload};
+
+/// Names of the selectors, as everywhere in `srdma`.
+const SELECTORS: [(&str, SelectorKind); 3] = [
+    ("single", SelectorKind::Single),
+    ("rr", SelectorKind::RoundRobin),
+    ("oblivious", SelectorKind::Oblivious),
+];
+const ORDERS: [(&str, Order); 3] =
+    [("strict", Order::Strict), ("default", Order::Default), ("relaxed", Order::Relaxed)];
+
+/// Reads the scenario `text`; `file` is what errors call it.
+pub fn parse(file: &str, text: &str) -> Result<Scenario, FileError> {
+    let source = Source { file, text };
+    let parsed = DeTable::parse(text).map_err(|error| {
+        source.error(error.span().map_or(0, |span| span.start), error.message().replace('\n', "; "))
+    })?;
+    let root = Table::new(source, "", parsed.get_ref(), parsed.span());
+    let name = root.text("name")?.map_or("scenario", |found| found.value).to_owned();
+    let seed = root.whole("seed", 0..=u64::MAX)?.unwrap_or(1);
+    let topology = root.table("topology")?;
+    let topology = root.required("[topology]", topology)?;
+    let (network, polarised) = read_network(&topology)?;
+    let graph = network.graph().map_err(|error| topology.error(&error.to_string()))?;
+    let base = match root.table("transport")? {
+        Some(table) => {
+            let settings = read_settings(&table, &Settings::default())?;
+            table.finish()?;
+            settings
+        }
+        None => Settings::default(),
+    };
+    let workload = root.table("workload")?;
+    let workload = read_workload(&root.required("[workload]", workload)?, &graph, seed)?;
+    let faults =
+        root.tables("fault")?.iter().map(|table| read_fault(table, &graph)).collect::<Result<_, _>>()?;
+    let (limit, sample_every) = read_run(root.table("run")?)?;
+    let variants = read_variants(&root, &base)?;
+    root.finish()?;
+    Ok(Scenario { name, seed, network, polarised, workload, faults, limit, sample_every, variants })
+}
+
+fn rate(table: &Table<'_>, key: &'static str) -> Result<Option<Rate>, FileError> {
+    let gbps = table.number(key, 0.001..=8000.0)?;
+    Ok(gbps.and_then(|gbps| Rate::from_bits_per_second((gbps * 1e9) as u64)))
+}
+
+fn span(table: &Table<'_>, key: &'static str, unit_ps: f64, most: f64) -> Result<Option<Time>, FileError> {
+    Ok(table.number(key, 0.0..=most)?.map(|number| Time((number * unit_ps) as u64)))
+}
+
+fn read_network(table: &Table<'_>) -> Result<(LeafSpine, bool), FileError> {
+    table.choice("kind", &[("leaf-spine", ())])?;
+    let count = |key| Ok::<_, FileError>(table.required(key, table.whole(key, 1..=4096)?)? as u32);
+    let (leaves, hosts_per_leaf, spines) = (count("leaves")?, count("hosts_per_leaf")?, count("spines")?);
+    let host_rate = table.required("host_gbps", rate(table, "host_gbps")?)?;
+    let kib = |key, default| Ok::<_, FileError>(table.whole(key, 1..=1 << 30)?.unwrap_or(default) << 10);
+    let network = LeafSpine {
+        leaves,
+        hosts_per_leaf,
+        spines,
+        host_rate,
+        spine_rate: rate(table, "spine_gbps")?.unwrap_or(host_rate),
+        host_delay: span(table, "host_delay_ns", 1e3, 1e9)?.unwrap_or(Time::from_nanos(500)),
+        spine_delay: span(table, "spine_delay_ns", 1e3, 1e9)?.unwrap_or(Time::from_nanos(500)),
+        queue: QueueLimits {
+            bytes: kib("queue_kib", 8192)?,
+            ecn_min_bytes: kib("ecn_min_kib", 200)?,
+            ecn_max_bytes: kib("ecn_max_kib", 800)?,
+        },
+    };
+    let polarised = table.truth("polarised")?.unwrap_or(false);
+    table.finish()?;
+    Ok((network, polarised))
+}
+
+/// Settings as `table` changes those of `base`. The caller finishes the table.
+fn read_settings(table: &Table<'_>, base: &Settings) -> Result<Settings, FileError> {
+    let micros = |key, default| {
+        let number = table.number(key, 0.001..=10_000_000.0)?;
+        Ok::<_, FileError>(number.map_or(default, |us: f64| Duration((us * 1e3) as u64)))
+    };
+    let kib = |key, default| {
+        let number = table.whole(key, 1..=1 << 30)?;
+        Ok::<_, FileError>(number.map_or(default, |kib| kib << 10))
+    };
+    let settings = Settings {
+        paths: table.whole("paths", 1..=256)?.map_or(base.paths, |paths| paths as u16),
+        selector: table.choice("selector", &SELECTORS)?.map_or(base.selector, |found| found.value),
+        steer: table.truth("steer")?.unwrap_or(base.steer),
+        order: table.choice("order", &ORDERS)?.map_or(base.order, |found| found.value),
+        payload_bytes: read_payload(table)?.unwrap_or(base.payload_bytes),
+        unit_packets: table.whole("unit_packets", 1..=64)?.map_or(base.unit_packets, |count| count as u8),
+        window_initial_bytes: kib("window_initial_kib", base.window_initial_bytes)?,
+        window_max_bytes: kib("window_max_kib", base.window_max_bytes)?,
+        target_delay: micros("target_delay_us", base.target_delay)?,
+        rto_min: micros("rto_min_us", base.rto_min)?,
+    };
+    if settings.window_initial_bytes > settings.window_max_bytes {
+        return Err(table.error("window_initial_kib is larger than window_max_kib"));
+    }
+    Ok(settings)
+}
+
+/// Packets carry multiples of 8 bytes, as the wire wants it.
+fn read_payload(table: &Table<'_>) -> Result<Option<u16>, FileError> {
+    let Some(bytes) = table.whole("payload_bytes", 440..=61_440)? else { return Ok(None) };
+    if bytes % 8 != 0 {
+        return Err(table.error(&format!("payload_bytes must be a multiple of 8, not {bytes}")));
+    }
+    Ok(Some(bytes as u16))
+}
+
+fn read_variants(root: &Table<'_>, base: &Settings) -> Result<Vec<Variant>, FileError> {
+    let mut variants: Vec<Variant> = Vec::new();
+    for table in root.tables("variant")? {
+        let name = table.text("name")?;
+        let name = table.required("name", name)?;
+        if variants.iter().any(|other| other.name == name.value) {
+            return Err(table.error_at(name.at, "name", "must differ from that of every other variant"));
+        }
+        let settings = read_settings(&table, base)?;
+        table.finish()?;
+        variants.push(Variant { name: name.value.to_owned(), settings });
+    }
+    if variants.is_empty() {
+        let selector = SELECTORS.iter().find(|(_, kind)| *kind == base.selector).map_or("", |(name, _)| name);
+        variants.push(Variant { name: format!("{selector} {}", base.paths), settings: base.clone() });
+    }
+    Ok(variants)
+}
+
+fn read_workload(table: &Table<'_>, graph: &Graph, seed: u64) -> Result<Workload, FileError> {
+    let kind = table.choice("kind", &[("permutation", false), ("allreduce-ring", true)])?;
+    let kind = table.required("kind", kind)?;
+    let hosts = table.whole("hosts", 2..=graph.hosts.into())?.map_or(graph.hosts, |hosts| hosts as u32);
+    let kib = table.required("kib", table.number("kib", 0.001..=1e9)?)?;
+    let bytes = (kib * 1024.0) as u64;
+    let workload = if kind.value {
+        let whole = |key, most| Ok::<_, FileError>(table.whole(key, 1..=most)?.unwrap_or(1) as u32);
+        let (stride, slices) = (whole("stride", 1 << 16)?, whole("slices", 1024)?);
+        let rounds = whole("rounds", 100_000)?;
+        Workload::AllReduceRing(AllReduceRing { members: hosts, stride, bytes, slices, rounds })
+    } else {
+        let message = table.whole("message_kib", 1..=1 << 20)?.map_or(bytes.min(1 << 30), |kib| kib << 10);
+        let seed = table.whole("seed", 0..=u64::MAX)?.unwrap_or(seed);
+        Workload::Permutation(Permutation { hosts, bytes, message_bytes: message, seed })
+    };
+    table.finish()?;
+    workload.plan().map_err(|error| table.error(&error.to_string()))?;
+    Ok(workload)
+}
+
+/// What a fault does, before its numbers are read.
+#[derive(Clone, Copy)]
+enum Kind {
+    Down,
+    Loss,
+    Rate,
+}
+
+fn read_fault(table: &Table<'_>, graph: &Graph) -> Result<Fault, FileError> {
+    let at = span(table, "at_us", 1e6, 1e9)?.unwrap_or(Time(0));
+    let until = span(table, "until_us", 1e6, 1e9)?;
+    if until.is_some_and(|until| until <= at) {
+        return Err(table.error("until_us must be later than at_us"));
+    }
+    let on = table.text("on")?;
+    let on = table.required("on", on)?;
+    if ends(graph, on.value).is_none() {
+        let problem = format!(
+            "there is no \"{}\": name a switch (leaf0, spine1), a host (host2) or a cable (leaf0-spine1)",
+            on.value
+        );
+        return Err(table.error_at(on.at, "on", &problem));
+    }
+    let what = table.choice("what", &[("down", Kind::Down), ("loss", Kind::Loss), ("rate", Kind::Rate)])?;
+    let change = match table.required("what", what)?.value {
+        Kind::Down => Change::Down,
+        Kind::Loss => {
+            let percent = table.number("percent", 0.0..=100.0)?;
+            Change::Loss((table.required("percent", percent)? * 10_000.0).round() as u32)
+        }
+        Kind::Rate => Change::Rate(table.required("gbps", rate(table, "gbps")?)?),
+    };
+    let reroute_after = span(table, "reroute_after_us", 1e6, 1e9)?;
+    table.finish()?;
+    Ok(Fault { at, until, on: on.value.to_owned(), change, reroute_after })
+}
+
+fn read_run(table: Option<Table<'_>>) -> Result<(Time, Time), FileError> {
+    let (limit, sample) = (Time::from_nanos(1_000_000_000), Time::from_nanos(10_000));
+    let Some(table) = table else { return Ok((limit, sample)) };
+    let read = (
+        span(&table, "limit_ms", 1e9, 1e6)?.unwrap_or(limit),
+        span(&table, "sample_us", 1e6, 1e6)?.unwrap_or(sample),
+    );
+    if read.1 == Time(0) {
+        return Err(table.error("sample_us must be more than 0"));
+    }
+    table.finish()?;
+    Ok(read)
+}
+
+/// What a name in a fault stands for: one end, or the cable between two.
+pub(crate) fn ends(graph: &Graph, name: &str) -> Option<(End, Option<End>)> {
+    let one = |name: &str| {
+        let host = name.strip_prefix("host").and_then(|number| number.parse().ok());
+        let host = host.filter(|&host: &u32| host < graph.hosts).map(End::Host);
+        host.or_else(|| graph.switch_named(name).map(End::Switch))
+    };
+    match name.split_once('-') {
+        None => Some((one(name)?, None)),
+        Some((a, b)) => {
+            let (a, b) = (one(a)?, one(b)?);
+            let joined = |cable: &srdma_fabric::Cable| {
+                (cable.from, cable.to) == (a, b) || (cable.to, cable.from) == (a, b)
+            };
+            graph.cables.iter().any(joined).then_some((a, Some(b)))
+        }
+    }
+}

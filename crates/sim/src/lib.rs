@@ -1,0 +1,25 @@
+//! Scenarios: a network, a workload, settings and faults in one file, carried out and reported.
+//!
+//! The room reads scenario files, drives a [`srdma_fabric::Fabric`] through a [`srdma_workload::Plan`], and turns what
+//! happened into records, a report and a picture. It must not know a clock, a terminal or where results are kept: whoever
+//! runs a scenario brings a [`Sink`].
+//!
+//! Read `scenario` (plain values), `file` (a text becomes a scenario) with `reader` (tables that know their lines),
+//! `run` (one variant from begin to end), `report` (what came of it), `tally` (means and percentiles), `plot`.
+#![forbid(unsafe_code)]
+
+mod file;
+mod plot;
+mod reader;
+mod report;
+mod run;
+mod scenario;
+mod tally;
+
+pub use file::parse;
+pub use plot::{svg, PlotError};
+pub use reader::FileError;
+pub use report::{table, FlowReport, QueueReport, RunReport};
+pub use run::{run, Moment, RunError, Sink, Status};
+pub use scenario::{Fault, Scenario, Settings, Variant, Workload};
+pub use srdma_fabric::Time;

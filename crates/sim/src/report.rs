@@ -1,0 +1,226 @@
+//! What came of a run: numbers, as JSON and as a table.
+
+use serde_json::{json, Map, Value};
+use srdma_fabric::RETRANSMIT_CAUSES;
+
+use crate::tally::Spread;
+
+/// What came of one flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FlowReport {
+    /// Sender.
+    pub from: u32,
+    /// Receiver.
+    pub to: u32,
+    /// Bytes of messages received.
+    pub bytes: u64,
+    /// Microseconds from its first message being posted to its last being received.
+    pub took_us: f64,
+    /// Gbit/s of payload in that time.
+    pub goodput_gbps: f64,
+    /// Packets sent again.
+    pub retransmitted: u64,
+    /// Time-outs.
+    pub timeouts: u64,
+}
+
+/// Queues of one kind of links, in bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueueReport {
+    /// Which links.
+    pub links: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Mean over time and links: exact.
+    pub mean_bytes: f64,
+    /// What 99 % of the samples of all links do not exceed.
+    pub p99_bytes: u64,
+    /// Most that any packet met: exact.
+    pub max_bytes: u64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunReport {
+    /// Scenario.
+    pub scenario: String,
+    /// Variant.
+    pub variant: String,
+    /// Seed.
+    pub seed: u64,
+    /// Everything was received.
+    pub finished: bool,
+    /// Messages received, failed, and planned.
+    pub messages: [u64; 3],
+    /// Microseconds from the first post to the last message received.
+    pub took_us: f64,
+    /// The same if every sender had its link to itself all the time.
+    pub ideal_us: f64,
+    /// Each flow.
+    pub flows: Vec<FlowReport>,
+    /// Goodput of flows, Gbit/s.
+    pub goodput: Spread,
+    /// Time that messages took, µs.
+    pub completion: Spread,
+    /// Bus bandwidth of an AllReduce, Gbit/s.
+    pub bus_gbps: Option<f64>,
+    /// Queues in switches, by kind of link.
+    pub queues: Vec<QueueReport>,
+    /// Bytes that left each spine.
+    pub spine_bytes: Vec<(String, u64)>,
+    /// Data packets sent, those of them sent again by cause, and losses that were none.
+    pub packets: u64,
+    /// See `packets`.
+    pub retransmitted: [u64; 6],
+    /// See `packets`.
+    pub undone: u64,
+    /// Time-outs, and paths held dead.
+    pub timeouts: u64,
+    /// See `timeouts`.
+    pub suspected: u64,
+    /// Packets marked, overflowed, lost on the wire, cut off, without a way.
+    pub marked: u64,
+    /// See `marked`.
+    pub overflowed: u64,
+    /// See `marked`.
+    pub lost: u64,
+    /// See `marked`.
+    pub cut: u64,
+    /// See `marked`.
+    pub unroutable: u64,
+    /// Congestion windows of flows at the end, bytes.
+    pub window: Spread,
+    /// Events simulated.
+    pub events: u64,
+    /// Equal for equal runs.
+    pub trace_hash: u64,
+}
+
+impl RunReport {
+    /// Largest less smallest load of a spine, as a share of the mean.
+    pub fn imbalance(&self) -> f64 {
+        let spread = Spread::of(self.spine_bytes.iter().map(|&(_, bytes)| bytes as f64).collect());
+        if spread.mean > 0.0 {
+            (spread.max - spread.min) / spread.mean
+        } else {
+            0.0
+        }
+    }
+
+    /// Everything but the flows, which have records of their own.
+    pub fn json(&self) -> Value {
+        let causes = RETRANSMIT_CAUSES.iter().zip(self.retransmitted);
+        let retransmitted: Map<String, Value> =
+            causes.map(|((name, _), count)| ((*name).to_owned(), json!(count))).collect();
+        let spines: Map<String, Value> =
+            self.spine_bytes.iter().map(|(name, bytes)| (name.clone(), json!(bytes))).collect();
+        json!({
+            "scenario": self.scenario, "variant": self.variant, "seed": self.seed, "finished": self.finished,
+            "messages": { "received": self.messages[0], "failed": self.messages[1], "planned": self.messages[2] },
+            "took_us": self.took_us, "ideal_us": self.ideal_us,
+            "goodput_gbps": spread(&self.goodput), "completion_us": spread(&self.completion),
+            "bus_gbps": self.bus_gbps,
+            "queues_bytes": self.queues.iter().map(queue).collect::<Vec<_>>(),
+            "spine_bytes": spines, "spine_imbalance": self.imbalance(),
+            "packets": self.packets, "retransmitted": retransmitted, "losses_undone": self.undone,
+            "timeouts": self.timeouts, "paths_suspected": self.suspected,
+            "marked": self.marked,
+            "dropped": { "overflow": self.overflowed, "lost": self.lost, "cut": self.cut, "no_way": self.unroutable },
+            "window_bytes": spread(&self.window),
+            "events": self.events, "trace_hash": format!("{:016x}", self.trace_hash),
+        })
+    }
+}
+
+fn spread(spread: &Spread) -> Value {
+    let Spread { min, p1, mean, p99, max } = spread;
+    json!({ "min": min, "p1": p1, "mean": mean, "p99": p99, "max": max })
+}
+
+fn queue(queue: &QueueReport) -> Value {
+    json!({
+        "links": queue.links, "count": queue.count, "mean": queue.mean_bytes, "p99": queue.p99_bytes,
+        "max": queue.max_bytes,
+    })
+}
+
+/// The runs side by side, one column each.
+pub fn table(runs: &[RunReport]) -> String {
+    let mut rows: Vec<Vec<String>> = vec![vec![String::new()]];
+    rows[0].extend(runs.iter().map(|run| run.variant.clone()));
+    let mut row = |label: &str, cell: &dyn Fn(&RunReport) -> String| {
+        let mut cells = vec![label.to_owned()];
+        cells.extend(runs.iter().map(cell));
+        rows.push(cells);
+    };
+    row("messages received", &|run| format!("{} of {}", run.messages[0], run.messages[2]));
+    row("all took (µs)", &|run| match run.finished {
+        true => format!("{:.1}", run.took_us),
+        false => format!("unfinished at {:.1}", run.took_us),
+    });
+    row("at least (µs)", &|run| format!("{:.1}", run.ideal_us));
+    row("goodput of flows, least / mean (Gbit/s)", &|run| {
+        format!("{:.1} / {:.1}", run.goodput.min, run.goodput.mean)
+    });
+    row("messages took, mean / p99 (µs)", &|run| {
+        format!("{:.1} / {:.1}", run.completion.mean, run.completion.p99)
+    });
+    if runs.iter().any(|run| run.bus_gbps.is_some()) {
+        row("bus bandwidth (Gbit/s)", &|run| run.bus_gbps.map_or(String::new(), |gbps| format!("{gbps:.1}")));
+    }
+    let kinds = runs.first().map_or(0, |run| run.queues.len());
+    for kind in 0..kinds {
+        let links = runs[0].queues[kind].links;
+        row(&format!("queue {links}, mean / p99 / max (KB)"), &|run| {
+            let queue = &run.queues[kind];
+            let kb = |bytes: f64| bytes / 1e3;
+            let (p99, max) = (queue.p99_bytes as f64, queue.max_bytes as f64);
+            format!("{:.1} / {:.0} / {:.0}", kb(queue.mean_bytes), kb(p99), kb(max))
+        });
+    }
+    row("load of spines, (max − min) / mean", &|run| format!("{:.1} %", run.imbalance() * 100.0));
+    row("data packets", &|run| run.packets.to_string());
+    row("sent again", &|run| again(run));
+    row("time-outs / paths held dead", &|run| format!("{} / {}", run.timeouts, run.suspected));
+    row("congestion marks", &|run| run.marked.to_string());
+    row("dropped: overflow / lost / cut / no way", &|run| {
+        format!("{} / {} / {} / {}", run.overflowed, run.lost, run.cut, run.unroutable)
+    });
+    row("window at the end, mean (KB)", &|run| format!("{:.0}", run.window.mean / 1e3));
+    row("events", &|run| run.events.to_string());
+    row("trace", &|run| format!("{:016x}", run.trace_hash));
+    aligned(&rows)
+}
+
+fn again(run: &RunReport) -> String {
+    let causes: Vec<String> = RETRANSMIT_CAUSES
+        .iter()
+        .zip(run.retransmitted)
+        .filter(|(_, count)| *count > 0)
+        .map(|((name, _), count)| format!("{name} {count}"))
+        .collect();
+    match causes.is_empty() {
+        true => "0".to_owned(),
+        false => causes.join(", "),
+    }
+}
+
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let gap = widths[column] - cell.chars().count();
+            match column {
+                0 => line += &format!("{cell}{}", " ".repeat(gap)),
+                _ => line += &format!("  {}{cell}", " ".repeat(gap)),
+            }
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,478 @@
+//! One variant of a scenario, from begin to end.
+
+use std::collections::BTreeMap;
+
+use serde_json::{json, Value};
+use srdma_fabric::{
+    Change, End, Fabric, FabricError, FlowId, Imbalance, LinkCounts, LinkId, Nothing, Notice, Post, Rate,
+    Stop, Time,
+};
+use srdma_workload::{Plan, PlanError, Progress};
+
+use crate::file::ends;
+use crate::report::{FlowReport, QueueReport, RunReport};
+use crate::scenario::{Fault, Scenario, Variant, Workload};
+use crate::tally::{Spread, Tally};
+
+/// Time within which connections must stand.
+const CONNECT_LIMIT: Time = Time::from_nanos(100_000_000);
+/// Steps in which that is waited for.
+const CONNECT_STEP: Time = Time::from_nanos(20_000);
+
+/// Where results go while a run lasts.
+pub trait Sink {
+    /// A record is complete. It should be safe before the next comes.
+    fn record(&mut self, record: &Value) -> Result<(), std::io::Error>;
+    /// This far it has come.
+    fn progress(&mut self, status: &Status);
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Status {
+    /// Simulated time since the first message.
+    pub simulated: Time,
+    /// Bytes received, of all.
+    pub received_bytes: u64,
+    /// See `received_bytes`.
+    pub planned_bytes: u64,
+    /// Events simulated.
+    pub events: u64,
+}
+
+/// A look at the queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moment {
+    /// Microseconds since the first message.
+    pub at_us: f64,
+    /// Longest and mean queue between leaves and spines, upwards. Bytes.
+    pub up_max: u64,
+    /// See `up_max`.
+    pub up_mean: f64,
+    /// Bytes received since the last look, as Gbit/s.
+    pub goodput_gbps: f64,
+}
+
+/// Why a run did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The network or a flow is not as it should be.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The workload is not as it should be.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// An error of the simulator.
+    #[error(transparent)]
+    Imbalance(#[from] Imbalance),
+    /// Results cannot be kept.
+    #[error("Cannot write results: {0}")]
+    Sink(#[from] std::io::Error),
+    /// The handshake of some flows did not get through before the first message.
+    #[error("{0} flows are not connected after {CONNECT_LIMIT}")]
+    Unconnected(usize),
+}
+
+/// A kind of links in switches.
+struct Kind {
+    name: &'static str,
+    links: Vec<LinkId>,
+    tally: Tally,
+    before: Vec<LinkCounts>,
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    variant: &'a Variant,
+    fabric: Fabric<Nothing>,
+    plan: Plan,
+    progress: Progress,
+    flows: BTreeMap<(u32, u32), Flow>,
+    kinds: Vec<Kind>,
+    begin: Time,
+    posted: Vec<Time>,
+    completion: Vec<f64>,
+    received_bytes: u64,
+    failed: u64,
+    last_received: Time,
+    sampled_bytes: u64,
+    moments: Vec<Moment>,
+}
+
+#[derive(Clone, Copy)]
+struct Flow {
+    id: FlowId,
+    left: u32,
+    bytes: u64,
+    first_post: Time,
+    last: Time,
+}
+
+/// Carries out one variant; returns what came of it and how its queues were meanwhile.
+pub fn run(
+    scenario: &Scenario,
+    variant: &Variant,
+    sink: &mut dyn Sink,
+) -> Result<(RunReport, Vec<Moment>), RunError> {
+    let mut run = Run::new(scenario, variant)?;
+    sink.record(&run.opening())?;
+    run.connect()?;
+    run.schedule_faults();
+    run.carry_out(sink)?;
+    let report = run.report()?;
+    sink.record(&json!({ "kind": "end", "report": report.json() }))?;
+    Ok((report, run.moments))
+}
+
+impl<'a> Run<'a> {
+    fn new(scenario: &'a Scenario, variant: &'a Variant) -> Result<Run<'a>, RunError> {
+        let plan = scenario.workload.plan()?;
+        let graph = scenario.network.graph().map_err(FabricError::from)?;
+        let fabric = Fabric::new(scenario.config(&variant.settings), graph, |_| Nothing)?;
+        let kinds = kinds(&fabric);
+        Ok(Run {
+            scenario,
+            variant,
+            progress: Progress::new(&plan),
+            posted: vec![Time(0); plan.messages().len()],
+            completion: Vec::with_capacity(plan.messages().len()),
+            plan,
+            fabric,
+            flows: BTreeMap::new(),
+            kinds,
+            begin: Time(0),
+            received_bytes: 0,
+            failed: 0,
+            last_received: Time(0),
+            sampled_bytes: 0,
+            moments: Vec::new(),
+        })
+    }
+
+    fn opening(&self) -> Value {
+        let settings = &self.variant.settings;
+        json!({
+            "kind": "run", "scenario": self.scenario.name, "variant": self.variant.name, "seed": self.scenario.seed,
+            "hosts": self.fabric.graph().hosts, "messages": self.plan.messages().len(), "bytes": self.plan.bytes(),
+            "paths": settings.paths, "selector": format!("{:?}", settings.selector), "settings": format!("{settings:?}"),
+        })
+    }
+
+    /// A flow for every pair of hosts that talk, all connected before the first message.
+    fn connect(&mut self) -> Result<(), RunError> {
+        for message in self.plan.messages() {
+            let key = (message.from, message.to);
+            if let Some(flow) = self.flows.get_mut(&key) {
+                flow.left += 1;
+                continue;
+            }
+            let id = self.fabric.connect(message.from, message.to)?;
+            self.flows.insert(key, Flow { id, left: 1, bytes: 0, first_post: Time::MAX, last: Time(0) });
+        }
+        loop {
+            let until = self.fabric.now().after(CONNECT_STEP);
+            while self.fabric.run_until(until)? != Stop::Limit {
+                self.fabric.take_notices(&mut Vec::new());
+            }
+            let connected = |flow: &Flow| {
+                self.fabric.counts(flow.id).is_some_and(|(a, b)| a.is_connected && b.is_connected)
+            };
+            let waiting = self.flows.values().filter(|flow| !connected(flow)).count();
+            if waiting == 0 {
+                break;
+            }
+            if until > CONNECT_LIMIT {
+                return Err(RunError::Unconnected(waiting));
+            }
+        }
+        self.begin = self.fabric.now();
+        self.last_received = self.begin;
+        for kind in &mut self.kinds {
+            let links = self.fabric.links();
+            kind.before = kind.links.iter().map(|link| *links[link.0 as usize].counts()).collect();
+        }
+        Ok(())
+    }
+
+    fn schedule_faults(&mut self) {
+        for fault in &self.scenario.faults {
+            let Some((a, b)) = ends(self.fabric.graph(), &fault.on) else { continue };
+            let links = match b {
+                Some(b) => self.fabric.links_between(a, b),
+                None => self.fabric.links_at(a),
+            };
+            let rates: Vec<Rate> =
+                links.iter().map(|link| self.fabric.links()[link.0 as usize].rate()).collect();
+            self.change(fault, fault.at, links.clone(), fault.change);
+            let Some(until) = fault.until else { continue };
+            match fault.change {
+                Change::Down | Change::Up | Change::Reroute => self.change(fault, until, links, Change::Up),
+                Change::Loss(_) => self.change(fault, until, links, Change::Loss(0)),
+                Change::Rate(_) => {
+                    for (link, rate) in links.into_iter().zip(rates) {
+                        self.change(fault, until, vec![link], Change::Rate(rate));
+                    }
+                }
+            }
+        }
+    }
+
+    /// At `at` from the first message on, and routing notices when the fault says.
+    fn change(&mut self, fault: &Fault, at: Time, links: Vec<LinkId>, change: Change) {
+        let at = self.begin.after(at);
+        self.fabric.change_at(at, links, change);
+        if let Some(wait) = fault.reroute_after {
+            self.fabric.change_at(at.after(wait), Vec::new(), Change::Reroute);
+        }
+    }
+
+    fn carry_out(&mut self, sink: &mut dyn Sink) -> Result<(), RunError> {
+        let mut ready: Vec<u32> = self.progress.first().collect();
+        let mut notices = Vec::new();
+        let mut look_at = self.begin.after(self.scenario.sample_every);
+        let end = self.begin.after(self.scenario.limit);
+        while !self.progress.is_done() && self.fabric.now() < end {
+            for message in ready.drain(..) {
+                self.post(message)?;
+            }
+            match self.fabric.run_until(look_at.min(end))? {
+                Stop::Notices => {
+                    self.fabric.take_notices(&mut notices);
+                    for notice in notices.drain(..) {
+                        self.notice(notice, &mut ready, sink)?;
+                    }
+                }
+                Stop::Limit => {
+                    self.look(sink)?;
+                    look_at = look_at.after(self.scenario.sample_every);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, number: u32) -> Result<(), RunError> {
+        let message = self.plan.messages()[number as usize];
+        let now = self.fabric.now();
+        let Some(flow) = self.flows.get_mut(&(message.from, message.to)) else { return Ok(()) };
+        flow.first_post = flow.first_post.min(now);
+        self.posted[number as usize] = now;
+        let post = Post { flow: flow.id, message: number, bytes: message.bytes, local: 0, remote: 0 };
+        Ok(self.fabric.post(post)?)
+    }
+
+    fn notice(&mut self, notice: Notice, ready: &mut Vec<u32>, sink: &mut dyn Sink) -> Result<(), RunError> {
+        match notice {
+            Notice::Sent { message, .. } => self.progress.sent(&self.plan, message, ready),
+            Notice::Received { at, message } => {
+                self.progress.received(&self.plan, message, ready);
+                let known = self.plan.messages()[message as usize];
+                self.received_bytes += u64::from(known.bytes);
+                self.last_received = at;
+                self.completion.push(micros(at.since(self.posted[message as usize])));
+                let Some(flow) = self.flows.get_mut(&(known.from, known.to)) else { return Ok(()) };
+                flow.left -= 1;
+                flow.bytes += u64::from(known.bytes);
+                flow.last = at;
+                if flow.left == 0 {
+                    let flow = *flow;
+                    sink.record(&flow_record(&self.flow_report((known.from, known.to), &flow)))?;
+                }
+            }
+            Notice::Failed { at, host, message, cause } => {
+                self.failed += 1;
+                let at_us = micros(at.since(self.begin));
+                sink.record(&json!({
+                    "kind": "failed", "at_us": at_us, "host": host, "message": message, "cause": cause,
+                }))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A sample of the queues.
+    fn look(&mut self, sink: &mut dyn Sink) -> Result<(), RunError> {
+        let now = self.fabric.now();
+        let mut moment = Moment { at_us: micros(now.since(self.begin)), ..Moment::default() };
+        let mut queues = serde_json::Map::new();
+        for kind in &mut self.kinds {
+            let (mut most, mut sum) = (0, 0);
+            for link in &kind.links {
+                let bytes = self.fabric.links()[link.0 as usize].queue_bytes(now);
+                kind.tally.add(bytes);
+                most = bytes.max(most);
+                sum += bytes;
+            }
+            let mean = sum as f64 / kind.links.len().max(1) as f64;
+            queues.insert(kind.name.to_owned(), json!({ "mean": mean, "max": most }));
+            if kind.name == LEAF_UP {
+                (moment.up_max, moment.up_mean) = (most, mean);
+            }
+        }
+        let since = self.received_bytes - self.sampled_bytes;
+        moment.goodput_gbps = since as f64 * 8_000.0 / self.scenario.sample_every.0 as f64;
+        self.sampled_bytes = self.received_bytes;
+        sink.record(&json!({
+            "kind": "sample", "at_us": moment.at_us, "queues_bytes": queues,
+            "received_bytes": self.received_bytes, "events": self.fabric.events(),
+        }))?;
+        self.moments.push(moment);
+        sink.progress(&Status {
+            simulated: now.since(self.begin),
+            received_bytes: self.received_bytes,
+            planned_bytes: self.plan.bytes(),
+            events: self.fabric.events(),
+        });
+        Ok(())
+    }
+
+    fn flow_report(&self, (from, to): (u32, u32), flow: &Flow) -> FlowReport {
+        let took = flow.last.since(flow.first_post);
+        let counts = self.fabric.counts(flow.id).map(|(sender, _)| *sender).unwrap_or_default();
+        FlowReport {
+            from,
+            to,
+            bytes: flow.bytes,
+            took_us: micros(took),
+            goodput_gbps: flow.bytes as f64 * 8_000.0 / took.0.max(1) as f64,
+            retransmitted: counts.retransmitted.iter().sum(),
+            timeouts: counts.timeouts,
+        }
+    }
+
+    fn report(&self) -> Result<RunReport, RunError> {
+        self.fabric.audit()?;
+        let took = self.last_received.since(self.begin);
+        let mut report = RunReport {
+            scenario: self.scenario.name.clone(),
+            variant: self.variant.name.clone(),
+            seed: self.scenario.seed,
+            finished: self.progress.is_done(),
+            messages: [self.progress.received_count().into(), self.failed, self.plan.messages().len() as u64],
+            took_us: micros(took),
+            ideal_us: self.ideal_us(),
+            flows: self.flows.iter().map(|(&ends, flow)| self.flow_report(ends, flow)).collect(),
+            completion: Spread::of(self.completion.clone()),
+            bus_gbps: self.bus_gbps(took),
+            queues: self.kinds.iter().map(|kind| self.queue_report(kind)).collect(),
+            spine_bytes: self.spine_bytes(),
+            unroutable: self.fabric.unroutable(),
+            events: self.fabric.events(),
+            trace_hash: self.fabric.trace_hash(),
+            ..RunReport::default()
+        };
+        report.goodput = Spread::of(report.flows.iter().map(|flow| flow.goodput_gbps).collect());
+        self.add_counts(&mut report);
+        Ok(report)
+    }
+
+    fn add_counts(&self, report: &mut RunReport) {
+        let mut windows = Vec::new();
+        for flow in self.flows.values() {
+            let Some((sender, _)) = self.fabric.counts(flow.id) else { continue };
+            report.packets += sender.packets;
+            report.undone += sender.undone;
+            report.timeouts += sender.timeouts;
+            report.suspected += sender.suspected;
+            for (sum, count) in report.retransmitted.iter_mut().zip(sender.retransmitted) {
+                *sum += count;
+            }
+            windows.push(sender.window as f64);
+        }
+        report.window = Spread::of(windows);
+        for link in self.fabric.links() {
+            let counts = link.counts();
+            report.marked += counts.marked;
+            report.overflowed += counts.overflowed;
+            report.lost += counts.lost;
+            report.cut += counts.cut;
+        }
+    }
+
+    /// Time that the busiest sender or receiver needs for its bytes on its own link, headers included.
+    fn ideal_us(&self) -> f64 {
+        let hosts = self.fabric.graph().hosts as usize;
+        let (mut out, mut into) = (vec![0u64; hosts], vec![0u64; hosts]);
+        let config = self.scenario.config(&self.variant.settings);
+        let payload = u64::from(self.variant.settings.payload_bytes);
+        let around = u64::from(config.datagram_bytes_max) - payload + u64::from(config.framing_bytes);
+        for message in self.plan.messages() {
+            let bytes = u64::from(message.bytes);
+            let wire = bytes + bytes.div_ceil(payload).max(1) * around;
+            out[message.from as usize] += wire;
+            into[message.to as usize] += wire;
+        }
+        let most = out.into_iter().chain(into).max().unwrap_or(0);
+        micros(self.scenario.network.host_rate.serialisation(most))
+    }
+
+    fn bus_gbps(&self, took: Time) -> Option<f64> {
+        match &self.scenario.workload {
+            Workload::AllReduceRing(ring) if self.progress.is_done() => {
+                Some(ring.bus_bytes_per_second(took.0) * 8e-9)
+            }
+            _ => None,
+        }
+    }
+
+    fn queue_report(&self, kind: &Kind) -> QueueReport {
+        let links = self.fabric.links();
+        let (mut byte_ps, mut most) = (0u128, 0);
+        for (link, before) in kind.links.iter().zip(&kind.before) {
+            let counts = links[link.0 as usize].counts();
+            byte_ps += counts.byte_ps - before.byte_ps;
+            most = counts.queue_max_bytes.max(most);
+        }
+        let span = self.fabric.now().since(self.begin).0.max(1) as f64;
+        QueueReport {
+            links: kind.name,
+            count: kind.links.len() as u64,
+            mean_bytes: byte_ps as f64 / span / kind.links.len().max(1) as f64,
+            p99_bytes: kind.tally.percentile(0.99),
+            max_bytes: most,
+        }
+    }
+
+    fn spine_bytes(&self) -> Vec<(String, u64)> {
+        let graph = self.fabric.graph();
+        let spines = graph.switches.iter().enumerate().filter(|(_, switch)| switch.tier == 2);
+        let bytes_of = |index: usize| {
+            let end = End::Switch(index as u32);
+            let out = self.fabric.links_at(end).into_iter().filter(|&link| self.fabric.ends(link).0 == end);
+            out.map(|link| self.fabric.links()[link.0 as usize].counts().bytes).sum()
+        };
+        spines.map(|(index, switch)| (switch.name.clone(), bytes_of(index))).collect()
+    }
+}
+
+const LEAF_UP: &str = "leaf to spine";
+
+/// Links out of switches, by where they lead.
+fn kinds(fabric: &Fabric<Nothing>) -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = [LEAF_UP, "spine to leaf", "leaf to host"]
+        .into_iter()
+        .map(|name| Kind { name, links: Vec::new(), tally: Tally::new(), before: Vec::new() })
+        .collect();
+    let tier = |switch: u32| fabric.graph().switches[switch as usize].tier;
+    for index in 0..fabric.links().len() as u32 {
+        let kind = match fabric.ends(LinkId(index)) {
+            (End::Switch(from), End::Switch(to)) if tier(from) < tier(to) => 0,
+            (End::Switch(_), End::Switch(_)) => 1,
+            (End::Switch(_), End::Host(_)) => 2,
+            (End::Host(_), _) => continue,
+        };
+        kinds[kind].links.push(LinkId(index));
+    }
+    kinds
+}
+
+fn flow_record(flow: &FlowReport) -> Value {
+    json!({
+        "kind": "flow", "from": flow.from, "to": flow.to, "bytes": flow.bytes, "took_us": flow.took_us,
+        "goodput_gbps": flow.goodput_gbps, "retransmitted": flow.retransmitted, "timeouts": flow.timeouts,
+    })
+}
+
+fn micros(span: Time) -> f64 {
+    span.0 as f64 / 1e6
+}

@@ -1,0 +1,157 @@
+//! What to simulate, as plain values.
+
+use srdma_fabric::{Change, FabricConfig, LeafSpine, Time};
+use srdma_rnic::Order;
+use srdma_seams::Duration;
+use srdma_transport::{Config, SelectorKind};
+use srdma_wire::DATA_HEADER_BYTES;
+use srdma_workload::{AllReduceRing, Permutation, Plan, PlanError};
+
+/// A scenario: everything that a run depends on.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is called.
+    pub name: String,
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// The network.
+    pub network: LeafSpine,
+    /// All switches hash alike.
+    pub polarised: bool,
+    /// What is sent.
+    pub workload: Workload,
+    /// What breaks, when; times count from the first message.
+    pub faults: Vec<Fault>,
+    /// Simulated time after which a run ends unfinished.
+    pub limit: Time,
+    /// Time between two looks at the queues.
+    pub sample_every: Time,
+    /// The runs: at least one.
+    pub variants: Vec<Variant>,
+}
+
+/// One run of a scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// What it is called.
+    pub name: String,
+    /// Its settings.
+    pub settings: Settings,
+}
+
+/// Settings of transport and RNIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Paths of each connection.
+    pub paths: u16,
+    /// How the next is chosen.
+    pub selector: SelectorKind,
+    /// Skip turns of paths with longer queues.
+    pub steer: bool,
+    /// What a program may see of reordering.
+    pub order: Order,
+    /// Payload bytes of a full packet.
+    pub payload_bytes: u16,
+    /// Packets that travel together.
+    pub unit_packets: u8,
+    /// Congestion window at the start.
+    pub window_initial_bytes: u64,
+    /// Congestion window at most.
+    pub window_max_bytes: u64,
+    /// Queueing delay that the window aims at.
+    pub target_delay: Duration,
+    /// Shortest retransmission time-out.
+    pub rto_min: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            paths: 128,
+            selector: SelectorKind::Oblivious,
+            steer: true,
+            order: Order::Default,
+            payload_bytes: 4096,
+            unit_packets: 1,
+            window_initial_bytes: 512 << 10,
+            window_max_bytes: 4 << 20,
+            target_delay: Duration::from_micros(20),
+            rto_min: Duration::from_micros(250),
+        }
+    }
+}
+
+/// What is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// See [`Permutation`].
+    Permutation(Permutation),
+    /// See [`AllReduceRing`].
+    AllReduceRing(AllReduceRing),
+}
+
+impl Workload {
+    /// Its messages.
+    pub fn plan(&self) -> Result<Plan, PlanError> {
+        match self {
+            Workload::Permutation(workload) => workload.plan(),
+            Workload::AllReduceRing(workload) => workload.plan(),
+        }
+    }
+
+    /// Hosts that it needs.
+    pub fn hosts(&self) -> u32 {
+        match self {
+            Workload::Permutation(workload) => workload.hosts,
+            Workload::AllReduceRing(workload) => workload.members,
+        }
+    }
+}
+
+/// Something that breaks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// When.
+    pub at: Time,
+    /// When it is over, if it ever is.
+    pub until: Option<Time>,
+    /// What: a switch, a host, or `a-b` for the cable between two.
+    pub on: String,
+    /// How.
+    pub change: Change,
+    /// Time after which routing notices, if it does.
+    pub reroute_after: Option<Time>,
+}
+
+impl Scenario {
+    /// Settings of the simulator for one of the variants.
+    pub fn config(&self, settings: &Settings) -> FabricConfig {
+        FabricConfig {
+            seed: self.seed,
+            datagram_bytes_max: settings.payload_bytes + DATA_HEADER_BYTES as u16,
+            transport: settings.transport(),
+            order: settings.order,
+            polarised: self.polarised,
+            ..FabricConfig::default()
+        }
+    }
+}
+
+impl Settings {
+    /// As transport wants them.
+    pub fn transport(&self) -> Config {
+        Config {
+            paths: self.paths,
+            selector: self.selector,
+            steer: self.steer,
+            unit_packets_max: self.unit_packets,
+            window_initial_bytes: self.window_initial_bytes,
+            window_max_bytes: self.window_max_bytes,
+            target_delay: self.target_delay,
+            rto_min: self.rto_min,
+            // There is no socket whose accounting a packet would burden.
+            packet_overhead_bytes: 0,
+            ..Config::default()
+        }
+    }
+}
