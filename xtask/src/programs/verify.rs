@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::{wait_until_it_listens, Launcher};
 use crate::fabric::Fabric;
-use crate::process::Outcome;
+use crate::process::{Outcome, Program, Running};
 
 /// Its TCP port, on which the two sides take turns.
 const PORT: u16 = 18600;
@@ -51,25 +51,31 @@ impl fmt::Display for NotVerified {
 
 impl std::error::Error for NotVerified {}
 
+/// A listening side on the second host, with `more` options, that listens by now.
+pub fn listen(launcher: &Launcher, fabric: &Fabric, limit: Duration, more: &[&str]) -> Result<Running> {
+    let mut server =
+        launcher.srdma().args(["verify", "--listen"]).args(more).on(&fabric.h2).limit(limit).start()?;
+    if let Err(error) = wait_until_it_listens(&fabric.h2, PORT, &mut server) {
+        let server = server.stop(Duration::from_millis(200))?;
+        anyhow::bail!("{error}: {}", server.story());
+    }
+    Ok(server)
+}
+
+/// A side on the first host that leads for `seconds`.
+pub fn lead(launcher: &Launcher, fabric: &Fabric, seconds: u64) -> Program {
+    let host = fabric.h2.address.to_string();
+    launcher.srdma().args(["verify", &host, "--seconds", &seconds.to_string()]).on(&fabric.h1)
+}
+
 /// Runs it for `seconds` between the two hosts, with `more` options of the client; what it said at the end.
 ///
 /// # Errors
 /// [`NotVerified`] if a side did not exit with 0.
 pub fn run(launcher: &Launcher, fabric: &Fabric, seconds: u64, more: &[&str]) -> Result<String> {
     let limit = Duration::from_secs(seconds + 90);
-    let mut server =
-        launcher.srdma().args(["verify", "--listen", "--once"]).on(&fabric.h2).limit(limit).start()?;
-    if let Err(error) = wait_until_it_listens(&fabric.h2, PORT, &mut server) {
-        let server = server.stop(Duration::from_millis(200))?;
-        anyhow::bail!("{error}: {}", server.story());
-    }
-    let client = launcher
-        .srdma()
-        .args(["verify", &fabric.h2.address.to_string(), "--seconds", &seconds.to_string()])
-        .args(more)
-        .on(&fabric.h1)
-        .limit(limit)
-        .run()?;
+    let server = listen(launcher, fabric, limit, &["--once"])?;
+    let client = lead(launcher, fabric, seconds).args(more).limit(limit).run()?;
     let server = server.let_end(Duration::from_secs(20))?;
     if client.code != Some(0) || server.code != Some(0) {
         return Err(NotVerified { client, server }.into());

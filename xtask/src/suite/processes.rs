@@ -4,14 +4,17 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context, Result};
 
 use super::paths::wait_for_bytes;
 use super::{Setting, Step};
 use crate::fabric::{Fabric, Spec};
 use crate::process::Running;
-use crate::programs::{Done, Launcher, Pair};
+use crate::programs::{verify, Done, Launcher, Pair};
 
+/// Memory by which a process that has lost many peers may be larger than after its first ones, KiB: no 4 for each of a
+/// thousand.
+const GROWTH_KIB: u64 = 3_000;
 /// Codes of the error table by which a queue pair may end that nobody answers, or whose peer has said goodbye.
 const SILENCE: [u64; 2] = [40, 42];
 
@@ -26,6 +29,7 @@ pub fn steps(soak: bool) -> Vec<Step> {
         Step::new("faults/forks-under-traffic", move |setting| forks(setting.launcher()?, children)),
         Step::new("faults/exit-under-traffic", exit_under_traffic),
         Step::new("faults/connect-and-kill", move |setting| connect_and_kill(setting.launcher()?, cycles)),
+        Step::new("faults/survives-its-peers", move |setting| survivor(setting.launcher()?, cycles)),
     ]
 }
 
@@ -155,4 +159,87 @@ fn connect_and_kill(launcher: &Launcher, cycles: u32) -> Result<String> {
         nothing_remains(&fabric)?;
     }
     Ok(format!("{cycles} cycles"))
+}
+
+/// What a process holds.
+#[derive(Debug)]
+struct Holdings {
+    descriptors: usize,
+    threads: u64,
+    memory_kib: u64,
+    udp_ports: usize,
+}
+
+impl Holdings {
+    fn of(process: i32, fabric: &Fabric) -> Result<Holdings> {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+        let number = |name: &str| -> Result<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let word = line.and_then(|line| line.split_whitespace().next());
+            word.and_then(|word| word.parse().ok()).with_context(|| format!("no {name} in its status"))
+        };
+        Ok(Holdings {
+            descriptors: std::fs::read_dir(format!("/proc/{process}/fd"))?.count(),
+            threads: number("Threads:")?,
+            memory_kib: number("VmRSS:")?,
+            udp_ports: fabric.h2.udp_ports()?.len(),
+        })
+    }
+
+    /// Whether nothing has been kept since `before` of those who are gone.
+    fn is_no_more_than(&self, before: &Holdings) -> bool {
+        self.descriptors <= before.descriptors
+            && self.threads <= before.threads
+            && self.memory_kib <= before.memory_kib + GROWTH_KIB
+            && self.udp_ports <= before.udp_ports
+    }
+}
+
+/// One process whose peers connect, move some bytes and are killed, one after the other: it keeps no descriptor,
+/// thread, port or memory of them, and serves the next.
+fn survivor(launcher: &Launcher, cycles: u32) -> Result<String> {
+    let fabric = Fabric::build(Spec::pair())?;
+    let mut server =
+        verify::listen(launcher, &fabric, Duration::from_secs(60 + 10 * u64::from(cycles)), &[])?;
+    // One that ends well and the first that do not make it open what it keeps: path sockets, buffers.
+    verify::lead(launcher, &fabric, 1).limit(Duration::from_secs(60)).success()?;
+    let first_ones = cycles / 4;
+    let mut before = None;
+    for cycle in 0..cycles {
+        if cycle == first_ones {
+            before = Some(settled(&server, &fabric, None)?);
+        }
+        let start = fabric.host_count()?.tx_bytes;
+        let mut client = verify::lead(launcher, &fabric, 60).limit(Duration::from_secs(60)).start()?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while fabric.is_real() && fabric.host_count()?.tx_bytes < start + 1_000_000 {
+            ensure!(!client.has_ended(), "cycle {cycle}: {}", client.wait()?.story());
+            ensure!(Instant::now() < deadline, "cycle {cycle}: no bytes move");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        client.signal(libc::SIGKILL);
+        client.wait()?;
+        ensure!(!server.has_ended(), "cycle {cycle}: {}", server.wait()?.story());
+    }
+    let after = settled(&server, &fabric, before.as_ref())?;
+    verify::lead(launcher, &fabric, 1).limit(Duration::from_secs(60)).success()?;
+    server.stop(Duration::from_secs(5))?;
+    nothing_remains(&fabric)?;
+    Ok(format!("{cycles} peers killed; {before:?} after the first {first_ones}, then {after:?}"))
+}
+
+/// What `server` holds once its last peer's end is dealt with: no more than `before`, or if that is not known, the same
+/// twice in a row.
+fn settled(server: &Running, fabric: &Fabric, before: Option<&Holdings>) -> Result<Holdings> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut last = Holdings::of(server.pid, fabric)?;
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let now = Holdings::of(server.pid, fabric)?;
+        if now.is_no_more_than(before.unwrap_or(&last)) {
+            return Ok(now);
+        }
+        ensure!(Instant::now() < deadline, "the process keeps {now:?}, of {before:?}");
+        last = now;
+    }
 }
