@@ -1,8 +1,8 @@
 /* Whether many queue pairs between two processes get equal shares.
  *
- * One side serves, the other names it:   crowd [--queue-pairs N] [--messages N] [--bytes N] [HOST]
+ * One side serves, the other names it:   crowd [--queue-pairs N] [--messages N] [--bytes N] [--events] [HOST]
  *
- * Both sides are given the same numbers. The client posts all WRITEs at once, a round over all queue pairs after the
+ * With --events the client sleeps until there is a completion instead of asking again and again. Both sides are given the same numbers. The client posts all WRITEs at once, a round over all queue pairs after the
  * other, each queue pair from and to memory of its own, and prints a line of JSON: what it took, and Jain's index
  * (R. Jain, D.-M. Chiu, W. Hawe, DEC-TR-301: 1 if all are equal, 1/n if one has all) of the queue pairs' rates, each until
  * its own end, and of what each had completed when half of everything was. The server checks every byte.
@@ -36,7 +36,9 @@ struct introduction {
 };
 
 static unsigned long count = 2000, messages = 64, bytes = 64 << 10;
+static int sleeps;
 static struct ibv_context *context;
+static struct ibv_comp_channel *channel;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
@@ -89,7 +91,9 @@ static void open_all(void)
 	MUST((context = ibv_open_device(list[0])));
 	ibv_free_device_list(list);
 	MUST((pd = ibv_alloc_pd(context)));
-	MUST((cq = ibv_create_cq(context, count * messages, NULL, NULL, 0)));
+	if (sleeps)
+		MUST((channel = ibv_create_comp_channel(context)));
+	MUST((cq = ibv_create_cq(context, count * messages, NULL, channel, 0)));
 	memory = array(bytes);
 	/* Pages are touched now, so that no run pays for them. */
 	memset(memory, 0xff, count * bytes);
@@ -113,6 +117,8 @@ static void close_all(void)
 		MUST(!ibv_destroy_qp(qps[i]));
 	MUST(!ibv_dereg_mr(mr));
 	MUST(!ibv_destroy_cq(cq));
+	if (channel)
+		MUST(!ibv_destroy_comp_channel(channel));
 	MUST(!ibv_dealloc_pd(pd));
 	MUST(!ibv_close_device(context));
 }
@@ -207,17 +213,31 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* Returns when something may have been completed since the last poll that found nothing. */
+static void sleep_until_completion(void)
+{
+	struct ibv_cq *which;
+	void *ignored;
+	MUST(!ibv_get_cq_event(channel, &which, &ignored));
+	ibv_ack_cq_events(which, 1);
+	MUST(!ibv_req_notify_cq(cq, 0));
+}
+
 /* `completed`, `at_half_time`: messages; `took_s`: until the queue pair's own end. */
 static void complete_all(double start, double *completed, double *at_half_time, double *took_s)
 {
 	unsigned long total = 0, all = count * messages;
 	double last = start;
+	if (sleeps)
+		MUST(!ibv_req_notify_cq(cq, 0));
 	while (total < all) {
 		struct ibv_wc wc[POLLED_AT_ONCE];
 		int got = ibv_poll_cq(cq, POLLED_AT_ONCE, wc);
 		double now = now_s();
 		if (got < 0 || now > last + SILENT_SECONDS_MAX)
 			fail("no completion after %lu of %lu", total, all);
+		if (!got && sleeps)
+			sleep_until_completion();
 		for (int i = 0; i < got; i++) {
 			unsigned long number = wc[i].wr_id;
 			if (wc[i].status != IBV_WC_SUCCESS)
@@ -271,13 +291,15 @@ int main(int argc, char **argv)
 			messages = strtoul(argv[++i], NULL, 10);
 		else if (has_value && !strcmp(argv[i], "--bytes"))
 			bytes = strtoul(argv[++i], NULL, 10) & ~7ul;
+		else if (!strcmp(argv[i], "--events"))
+			sleeps = 1;
 		else if (argv[i][0] != '-' && !host)
 			host = argv[i];
 		else
 			count = 0;
 	}
 	if (!count || !messages || !bytes)
-		return fprintf(stderr, "usage: crowd [--queue-pairs N] [--messages N] [--bytes N] [HOST]\n"), 2;
+		return fprintf(stderr, "usage: crowd [--queue-pairs N] [--messages N] [--bytes N] [--events] [HOST]\n"), 2;
 	open_all();
 	for (unsigned long i = 0; host && i < count; i++)
 		for (unsigned long word = 0; word < bytes / sizeof *memory; word++)

@@ -11,9 +11,11 @@ use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 
 mod cable;
+mod callgrind;
 mod crowd;
 mod goodput;
 mod loss;
+mod profile;
 mod small;
 mod stock;
 mod udp;
@@ -99,6 +101,7 @@ pub fn run(options: &Options) -> Result<bool> {
         packages::PROGRAMS,
         packages::HEADERS,
         packages::PEERS,
+        packages::PROFILERS,
     ])?;
     let dist = suite::built_tree(options.dist.clone())?;
     let launcher = Launcher::new(&dist)?;
@@ -119,6 +122,7 @@ pub fn run(options: &Options) -> Result<bool> {
         ("loss", loss::section),
         ("faults", faults),
         ("watched", watched::watched),
+        ("profile", profile::section),
     ];
     for (name, section) in sections {
         if options.only.as_ref().is_some_and(|word| !name.contains(word.as_str())) {

@@ -22,6 +22,8 @@ struct Options {
     out: Option<PathBuf>,
     /// Leave out `bin/`.
     lib_only: bool,
+    /// Leave the tables in the library that tell a profiler from which line an instruction comes.
+    lines: bool,
 }
 
 fn options(args: &[String]) -> Result<Options, String> {
@@ -34,7 +36,8 @@ fn options(args: &[String]) -> Result<Options, String> {
                 options.out = Some(PathBuf::from(dir));
             }
             "--lib-only" => options.lib_only = true,
-            other => return Err(format!("dist: unknown argument {other} (--out DIR, --lib-only)")),
+            "--lines" => options.lines = true,
+            other => return Err(format!("dist: unknown argument {other} (--out DIR, --lib-only, --lines)")),
         }
     }
     Ok(options)
@@ -56,7 +59,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
     let lib = fresh(&out.join("lib"))?;
     fresh(&parts)?;
 
-    main_library(&list, &built.join("libsrdma_verbs.a"), &parts, &lib)?;
+    main_library(&list, &built.join("libsrdma_verbs.a"), &parts, &lib, options.lines)?;
     for filter in &FILTERS {
         filter_library(&list, filter, &parts, &lib)?;
     }
@@ -138,7 +141,13 @@ fn with_path(option: &str, path: &Path) -> OsString {
 }
 
 /// Links `libibverbs.so.1` from the archive, all names under their versions and nothing else visible.
-fn main_library(list: &Symbols, archive: &Path, parts: &Path, lib: &Path) -> Result<(), String> {
+fn main_library(
+    list: &Symbols,
+    archive: &Path,
+    parts: &Path,
+    lib: &Path,
+    keep_lines: bool,
+) -> Result<(), String> {
     let map = parts.join("libibverbs.map");
     let aliases = parts.join("libibverbs.s");
     write(&map, &list.version_map(""))?;
@@ -151,7 +160,10 @@ fn main_library(list: &Symbols, archive: &Path, parts: &Path, lib: &Path) -> Res
     // Calls between our own functions must not be taken over by another libibverbs in the process; and
     // the library stays when a plugin that brought it is closed, as its threads may be running.
     link.args(["-Wl,--gc-sections", "-Wl,-Bsymbolic-functions", "-Wl,-z,nodelete,-z,defs,-z,now,-z,relro"]);
-    link.args(["-Wl,--strip-debug", "-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"]);
+    if !keep_lines {
+        link.arg("-Wl,--strip-debug");
+    }
+    link.args(["-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"]);
     call(&mut link)?;
     unversioned(lib, MAIN_SONAME, MAIN_LINK)
 }
@@ -195,7 +207,7 @@ mod tests {
     #[test]
     fn options_are_read_and_mistakes_named() {
         assert_eq!(options(&[]), Ok(Options::default()));
-        let both = Options { out: Some("x".into()), lib_only: true };
+        let both = Options { out: Some("x".into()), lib_only: true, ..Options::default() };
         assert_eq!(options(&words("--lib-only --out x")), Ok(both));
         for (line, named) in [("--out", "--out"), ("--uot x", "--uot")] {
             let error = options(&words(line)).expect_err(line);

@@ -31,6 +31,8 @@ pub const PROGRAMS: &[Need] =
 pub const HEADERS: &[Need] = &[need("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
 /// Another RDMA stack, to compare with.
 pub const PEERS: &[Need] = &[need("ucx_perftest", "ucx-utils")];
+/// To count instructions.
+pub const PROFILERS: &[Need] = &[need("valgrind", "valgrind")];
 /// To look into packets.
 pub const CAPTURE: &[Need] = &[need("tshark", "tshark"), need("dumpcap", "wireshark-common")];
 

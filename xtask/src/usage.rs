@@ -73,6 +73,7 @@ pub const COMMANDS: &[Command] = &[
         options: &[
             ("--out DIR", "put the tree in DIR"),
             ("--lib-only", "only the libraries, without the command"),
+            ("--lines", "leave in the library which line is where, for profilers"),
         ],
         more: "",
     },

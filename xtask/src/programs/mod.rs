@@ -85,14 +85,23 @@ impl Launcher {
 
     /// A C program of our own, `xtask/pattern/NAME.c`, compiled once against the installed header.
     pub fn c_program(&self, name: &str) -> Result<PathBuf> {
+        let library = self.srdma.with_file_name("../lib/libibverbs.so.1").display().to_string();
+        self.compiled(name, name, &[&library])
+    }
+
+    /// The same as a library to be loaded under a program, `NAME.so`.
+    pub fn c_library(&self, name: &str) -> Result<PathBuf> {
+        self.compiled(name, &format!("{name}.so"), &["-shared", "-fPIC"])
+    }
+
+    fn compiled(&self, name: &str, to: &str, more: &[&str]) -> Result<PathBuf> {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = self.work.join(name);
-        if !built.iter().any(|known| known == name) {
+        let file = self.work.join(to);
+        if !built.iter().any(|known| known == to) {
             let source = crate::suite::workspace().join("xtask/pattern").join(name).with_extension("c");
-            let library = self.srdma.with_file_name("../lib/libibverbs.so.1");
             let flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"];
-            Program::new("cc").args(flags).args([&file, &source, &library]).success()?;
-            built.push(name.to_owned());
+            Program::new("cc").args(flags).args([&file, &source]).args(more).success()?;
+            built.push(to.to_owned());
         }
         Ok(file)
     }

@@ -27,6 +27,7 @@ pub struct Stats {
     faults: Value,
     queue_pairs: Vec<Value>,
     socket: Value,
+    memory: Value,
 }
 
 impl Stats {
@@ -44,7 +45,8 @@ impl Stats {
         let mut queue_pairs = json["qps"].as_array().context("statistics have no qps")?.clone();
         // The sum of those that are no longer listed.
         queue_pairs.extend(json.get("unlisted").filter(|sum| sum.is_object()).cloned());
-        Ok(Stats { faults: json["faults"].clone(), queue_pairs, socket: json["socket"].clone() })
+        let part = |name: &str| json[name].clone();
+        Ok(Stats { faults: part("faults"), queue_pairs, socket: part("socket"), memory: part("memory") })
     }
 
     fn sum(&self, name: &str) -> u64 {
@@ -60,6 +62,21 @@ impl Stats {
     /// System calls that sent something.
     pub fn send_calls(&self) -> u64 {
         self.socket["send_calls"].as_u64().unwrap_or(0)
+    }
+
+    /// System calls that received something or found nothing.
+    pub fn receive_calls(&self) -> u64 {
+        self.socket["receive_calls"].as_u64().unwrap_or(0)
+    }
+
+    /// Those of them that found nothing.
+    pub fn receive_empty(&self) -> u64 {
+        self.socket["receive_empty"].as_u64().unwrap_or(0)
+    }
+
+    /// System calls that moved received bytes to their place; what the socket put there itself took none.
+    pub fn placement_calls(&self) -> u64 {
+        self.memory["placement_calls"].as_u64().unwrap_or(0)
     }
 
     /// Datagrams that the kernel had no room for.
@@ -91,6 +108,11 @@ impl Stats {
     /// Payload bytes received.
     pub fn payload_received(&self) -> u64 {
         self.sum("bytes_received")
+    }
+
+    /// Acknowledgements sent by themselves.
+    pub fn acks_sent(&self) -> u64 {
+        self.sum("acks_sent")
     }
 
     /// Spray units sent.
