@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion, Throughput};
-use srdma_fabric::queue::EventQueue;
+use srdma_fabric::queue::{Entry, EventQueue};
 use srdma_fabric::{Fabric, FabricConfig, LeafSpine, Nothing, Post, QueueLimits, Rate, Time};
 use srdma_seams::{Duration, Rng};
 use srdma_transport::Config;
@@ -16,11 +16,12 @@ fn queue(criterion: &mut Criterion) {
     group.bench_function("turn over 50000", |bench| {
         let mut rng = Rng::new(1);
         let mut queue = EventQueue::new(Time(100));
-        (0..waiting).for_each(|event| queue.push(Time(rng.below(1_000_000)), event as u32));
+        let entry = |at, item| Entry { at: Time(at), rank: 0, item };
+        (0..waiting).for_each(|item| queue.push(entry(rng.below(1_000_000), item as u32)));
         bench.iter(|| {
             for _ in 0..waiting {
-                let (at, event) = queue.pop_until(Time::MAX).unwrap();
-                queue.push(at.after(Time(500_000 + rng.below(1_000_000))), event);
+                let Entry { at, item, .. } = queue.pop_until(Time::MAX).unwrap();
+                queue.push(entry(at.0 + 500_000 + rng.below(1_000_000), item));
             }
         });
     });

@@ -1,7 +1,8 @@
 //! The whole: hosts on a network, flows between them, work, faults, time.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use srdma_abi::control::LIMITS;
 use srdma_abi::{Access, QpAttributes, QpInit, QpMask, QpState};
@@ -14,7 +15,6 @@ use crate::ground::Ground;
 use crate::host::{address, qpn, tuple_of, Desk, Host, Work};
 use crate::link::{Link, LinkId, QueueLimits};
 use crate::network::{Audit, Event, Imbalance, Network};
-use crate::queue::EventQueue;
 use crate::routes::Routes;
 use crate::time::{Rate, Time};
 use crate::topology::{End, Graph, TopologyError};
@@ -199,6 +199,8 @@ pub struct Fabric<G> {
     keys: Vec<(PdId, Cqn, MrKey)>,
     flows: Vec<Flow>,
     changes: Vec<(Vec<LinkId>, Change)>,
+    /// When which of the changes happens.
+    timeline: BinaryHeap<Reverse<(Time, usize)>>,
     notices: Vec<Notice>,
     rng: Rng,
     audit_at: u64,
@@ -221,14 +223,10 @@ impl<G: Ground> Fabric<G> {
         let routes = Routes::find(&graph, &hops, |_| true);
         routes.check(&graph)?;
         let seed_of = |switch: u64| if config.polarised { 0 } else { switch + 1 };
-        let switch_seeds = (0..graph.switches.len() as u64)
+        let switch_seeds: Vec<u64> = (0..graph.switches.len() as u64)
             .map(|switch| Rng::stream(config.seed, "ecmp", seed_of(switch)).next_u64())
             .collect();
-        // About as many events per packet time as there are links that may be busy.
-        let fastest = graph.cables.iter().map(|cable| cable.rate.serialisation(1_000).0).min().unwrap_or(1);
-        let spacing = Time(fastest * 4 / (links.len() as u64).max(1));
-        let network =
-            Network::new(EventQueue::new(spacing), links, hops, routes, switch_seeds, config.planted);
+        let network = Network::new(links, hops, routes, switch_seeds, graph.hosts, config.planted);
         let mut hosts = Vec::new();
         let mut keys = Vec::new();
         for host in 0..graph.hosts {
@@ -246,6 +244,7 @@ impl<G: Ground> Fabric<G> {
             keys,
             flows: Vec::new(),
             changes: Vec::new(),
+            timeline: BinaryHeap::new(),
             notices: Vec::new(),
             rng,
             audit_at,
@@ -326,7 +325,8 @@ impl<G: Ground> Fabric<G> {
         Ok(())
     }
 
-    /// Posts a message. Messages of one flow go in order of posting.
+    /// Posts a message, now. Messages of one flow go in order of posting. After a notice of another host, *now* is as
+    /// soon as both have come equally far: at most the time that the shortest link takes later.
     pub fn post(&mut self, post: Post) -> Result<(), FabricError> {
         let Some(flow) = self.flows.get(post.flow.0 as usize).copied() else {
             return Err(FabricError::Hosts { from: u32::MAX, to: u32::MAX });
@@ -336,12 +336,15 @@ impl<G: Ground> Fabric<G> {
         }
         let Post { message, bytes, local, remote, .. } = post;
         let work = Work { message, bytes, local, remote, lkey: flow.lkey.0, rkey: flow.rkey.0 };
-        let host = &mut self.hosts[flow.from as usize];
-        host.desk.sends[flow.from_qp as usize].push_back(work);
-        let now = self.network.now.now();
-        host.call(&mut self.network, &mut self.notices, |nic, world, watch| {
-            nic.doorbell_send(now, qpn(flow.from_qp), world, watch);
-        });
+        let Fabric { network, hosts, notices, .. } = self;
+        let host = &mut hosts[flow.from as usize];
+        match network.may_act(flow.from) {
+            Ok(()) => host.post(network, notices, flow.from_qp, work),
+            Err(from) => {
+                host.desk.to_post.push_back((flow.from_qp, work));
+                network.schedule(from, flow.from, Event::Doorbell(flow.from));
+            }
+        }
         Ok(())
     }
 
@@ -354,20 +357,27 @@ impl<G: Ground> Fabric<G> {
             if !self.notices.is_empty() {
                 return Ok(Stop::Notices);
             }
-            let Some(event) = self.network.next_event(limit) else {
-                self.network.now = self.network.now.max(limit);
-                return Ok(Stop::Limit);
+            let change = self.timeline.peek().map(|Reverse((at, _))| *at).filter(|&at| at <= limit);
+            // What happens at the moment of a change happens after it.
+            let until = change.map_or(limit, |at| Time(at.0.saturating_sub(1)));
+            let Some(event) = self.network.next_event(until) else {
+                self.network.now = self.network.now.max(change.unwrap_or(limit));
+                match change {
+                    Some(_) => self.carry_out(),
+                    None => return Ok(Stop::Limit),
+                }
+                continue;
             };
             let Fabric { network, hosts, notices, .. } = self;
             match event {
-                Event::Arrive(place) => {
-                    if let Some(host) = network.arrive(place) {
+                Event::Arrive { link, place } => {
+                    if let Some(host) = network.arrive(link, place) {
                         hosts[host as usize].arrive(network, notices, place);
                     }
                 }
                 Event::Egress(host) => hosts[host as usize].egress(network, notices),
                 Event::Timer(host) => hosts[host as usize].timer(network, notices),
-                Event::Change(index) => self.carry_out(index),
+                Event::Doorbell(host) => hosts[host as usize].doorbell(network, notices),
             }
             if self.audit_at > 0 && self.network.events_done >= self.audit_at {
                 self.audit_at = self.network.events_done + self.config.audit_every;
@@ -381,7 +391,8 @@ impl<G: Ground> Fabric<G> {
         into.append(&mut self.notices);
     }
 
-    /// Simulated time.
+    /// Simulated time: of the last event, or the limit that was reached. While there are notices, other hosts may have
+    /// come a little further or less far, by less than the shortest link takes.
     pub fn now(&self) -> Time {
         self.network.now
     }
@@ -393,7 +404,7 @@ impl<G: Ground> Fabric<G> {
 
     /// Equal for equal runs, and only for those.
     pub fn trace_hash(&self) -> u64 {
-        self.network.trace_hash
+        self.network.trace_hash()
     }
 
     /// Where all packets are; an error of the simulator if that does not add up.
@@ -403,14 +414,16 @@ impl<G: Ground> Fabric<G> {
 
     // --- faults -------------------------------------------------------------------------------
 
-    /// Something will happen to `links` at `at`.
+    /// Something will happen to `links` at `at`, before anything else at that moment.
     pub fn change_at(&mut self, at: Time, links: Vec<LinkId>, change: Change) {
+        self.timeline.push(Reverse((at.max(self.network.now), self.changes.len())));
         self.changes.push((links, change));
-        self.network.schedule(at, Event::Change(self.changes.len() as u32 - 1));
     }
 
-    fn carry_out(&mut self, index: u32) {
-        let (links, change) = &self.changes[index as usize];
+    /// The next change of the timeline.
+    fn carry_out(&mut self) {
+        let Some(Reverse((_, index))) = self.timeline.pop() else { return };
+        let (links, change) = &self.changes[index];
         let now = self.network.now;
         for link in links {
             let Some(link) = self.network.links.get_mut(link.0 as usize) else { continue };
@@ -534,6 +547,7 @@ fn new_host<G>(config: &FabricConfig, host: u32, egress: u32, ground: G) -> Host
         egress,
         framing_bytes: config.framing_bytes,
         sends: Vec::new(),
+        to_post: VecDeque::new(),
         arrived: Default::default(),
         holds: Vec::new(),
         holds_free: Vec::new(),

@@ -17,7 +17,7 @@ use srdma_wire::{data_header_bytes, emit, Data, Packet, HEADER_BYTES_MAX};
 use crate::fabric::{Notice, Planted};
 use crate::ground::{Ground, Origin};
 use crate::network::{Event, Network};
-use crate::packet::{Flying, Header};
+use crate::packet::{Cargo, Header, Hop};
 use crate::routes::five_tuple;
 use crate::time::Time;
 use crate::watch::Watch;
@@ -62,6 +62,8 @@ pub(crate) struct Desk {
     pub framing_bytes: u32,
     /// Posted work by queue pair.
     pub sends: Vec<VecDeque<Work>>,
+    /// Work that will be posted when the host's turn comes, with its queue pair.
+    pub to_post: VecDeque<(u32, Work)>,
     /// Where the packet at hand has its payload from.
     pub arrived: Origin,
     /// Payloads kept for later.
@@ -108,17 +110,17 @@ impl<G: Ground> Host<G> {
 
     /// A packet arrived whole.
     pub fn arrive(&mut self, network: &mut Network, notices: &mut Vec<Notice>, place: u32) {
-        let flying = network.packets.get_mut(place);
-        let payload = PayloadRef { buffer: 0, offset: 0, length: flying.payload_bytes };
-        let from = SocketAddr::new(address(flying.from), flying.source_port);
-        self.desk.arrived = Origin { host: flying.from, address: flying.address };
+        let (hop, cargo) = network.packets.get(place);
+        let payload = PayloadRef { buffer: 0, offset: 0, length: cargo.payload_bytes };
+        let from = SocketAddr::new(address(hop.from), cargo.source_port);
+        self.desk.arrived = Origin { host: hop.from, address: cargo.address };
         if network.planted == Some(Planted::Misplace) && (network.events_done & 0x3ff) == 0 {
             self.desk.arrived.address ^= 8;
         }
         self.batch.clear();
-        match &flying.header {
-            Header::Data(data) => self.batch.push(from, &Packet::Data(*data), payload, flying.ce),
-            Header::Other(packet) => self.batch.push(from, packet, payload, flying.ce),
+        match &cargo.header {
+            Header::Data(data) => self.batch.push(from, &Packet::Data(*data), payload, hop.ce),
+            Header::Other(packet) => self.batch.push(from, packet, payload, hop.ce),
             Header::None => {}
         }
         network.packets.remove(place);
@@ -126,6 +128,20 @@ impl<G: Ground> Host<G> {
         let now = network.now.now();
         self.call(network, notices, |nic, world, watch| nic.receive(now, &batch, world, watch));
         self.batch = batch;
+    }
+
+    /// The program posts `work` to a queue pair.
+    pub fn post(&mut self, network: &mut Network, notices: &mut Vec<Notice>, qp: u32, work: Work) {
+        self.desk.sends[qp as usize].push_back(work);
+        let now = network.now.now();
+        self.call(network, notices, |nic, world, watch| nic.doorbell_send(now, qpn(qp), world, watch));
+    }
+
+    /// The program posts what could not be posted earlier.
+    pub fn doorbell(&mut self, network: &mut Network, notices: &mut Vec<Notice>) {
+        while let Some((qp, work)) = self.desk.to_post.pop_front() {
+            self.post(network, notices, qp, work);
+        }
     }
 
     /// The link may be idle.
@@ -165,7 +181,7 @@ impl<G: Ground> Surroundings<'_, G> {
         let idle_at = self.network.links[self.desk.egress as usize].busy_until();
         if !self.desk.egress_due {
             self.desk.egress_due = true;
-            self.network.schedule(idle_at, Event::Egress(self.desk.host));
+            self.network.schedule(idle_at, self.desk.host, Event::Egress(self.desk.host));
         }
     }
 
@@ -175,7 +191,7 @@ impl<G: Ground> Surroundings<'_, G> {
         let at = Time::at(at).max(self.network.now.after(Time::from_nanos(1)));
         if at < self.desk.timer_at {
             self.desk.timer_at = at;
-            self.network.schedule(at, Event::Timer(self.desk.host));
+            self.network.schedule(at, self.desk.host, Event::Timer(self.desk.host));
         }
     }
 
@@ -183,21 +199,17 @@ impl<G: Ground> Surroundings<'_, G> {
         let Some(to_host) = host_at(to.ip()) else { return };
         let (header_bytes, payload_bytes) = sizes;
         let source_port = FIRST_PORT.wrapping_add(path.0);
-        let packet = Flying {
-            header,
+        let cargo = Cargo { header, source_port, payload_bytes, address };
+        let hop = Hop {
             from: self.desk.host,
             to: to_host,
-            source_port,
-            payload_bytes,
-            address,
-            bytes: header_bytes + payload_bytes + self.desk.framing_bytes,
             tuple: tuple_of(self.desk.host, to_host, path),
-            ce: false,
-            link: self.desk.egress,
+            bytes: header_bytes + payload_bytes + self.desk.framing_bytes,
             epoch: 0,
             lost: false,
+            ce: false,
         };
-        self.network.inject(self.desk.egress, packet);
+        self.network.inject(self.desk.egress, hop, cargo);
     }
 }
 

@@ -15,11 +15,13 @@
 //!   dropped, and in flight ([`Fabric::audit`]).
 //! - *One event per hop.* Queues are first in, first out, and rates constant, so a queue is the moment until which its link
 //!   is busy: a packet's departure is known when it joins, and nothing is scheduled for it.
+//! - *Node by node.* Within the time that the shortest link takes, nodes do not depend on each other; each is simulated that
+//!   far in one go, while its state is in the cache.
 //!
 //! # How to read it
 //!
 //! `time`, `queue` (events in order of time), `link` (a queue and a wire), `topology` (plain descriptions), `routes` (who
-//! may carry a packet on), `packet` (what flies), `network` (links and events: a packet from hop to hop), `host` (an RNIC and
+//! may carry a packet on), `packet` (what flies), `turns` (node by node), `network` (links and events: a packet from hop to hop), `host` (an RNIC and
 //! the world it sees), `ground` (its memory), `watch` (what it reports), `fabric` (the whole).
 #![no_std]
 #![forbid(unsafe_code)]
@@ -36,6 +38,7 @@ pub mod queue;
 mod routes;
 mod time;
 mod topology;
+mod turns;
 mod watch;
 
 pub use crate::network::{Audit, Imbalance};

@@ -1,48 +1,53 @@
 //! Links, switches and events: a packet from hop to hop.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::fabric::Planted;
 use crate::link::Link;
-use crate::packet::{Flying, Packets};
-use crate::queue::EventQueue;
+use crate::packet::{Cargo, Hop, Packets};
+use crate::queue::{Entry, EventQueue};
 use crate::routes::{hash_at, Routes};
 use crate::time::Time;
 use crate::topology::End;
+use crate::turns::Turns;
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A packet reaches the end of its link.
-    Arrive(u32),
+    /// A packet reaches the end of a link.
+    Arrive { link: u32, place: u32 },
     /// A host's link may have become idle.
     Egress(u32),
     /// A host's RNIC asked to be woken.
     Timer(u32),
-    /// A change of the timeline.
-    Change(u32),
+    /// A host's program posts what was meant for it.
+    Doorbell(u32),
 }
 
 const INDEX_BITS: u32 = 30;
+const INDEX: u32 = (1 << INDEX_BITS) - 1;
 
 impl Event {
-    fn pack(self) -> u32 {
-        let (kind, index) = match self {
-            Event::Arrive(index) => (0, index),
-            Event::Egress(index) => (1, index),
-            Event::Timer(index) => (2, index),
-            Event::Change(index) => (3, index),
+    /// At one moment a link delivers one packet, and a host's own events come after arrivals: no two events of a node
+    /// have one rank, so their order does not depend on who was simulated first.
+    fn entry(self, at: Time) -> Entry {
+        let (kind, index, item) = match self {
+            Event::Arrive { link, place } => (0, link, place),
+            Event::Egress(host) => (1, host, 0),
+            Event::Timer(host) => (2, host, 0),
+            Event::Doorbell(host) => (3, host, 0),
         };
-        kind << INDEX_BITS | index
+        Entry { at, rank: kind << INDEX_BITS | index, item }
     }
 
-    fn unpack(packed: u32) -> Event {
-        let index = packed & ((1 << INDEX_BITS) - 1);
-        match packed >> INDEX_BITS {
-            0 => Event::Arrive(index),
+    fn of(entry: Entry) -> Event {
+        let index = entry.rank & INDEX;
+        match entry.rank >> INDEX_BITS {
+            0 => Event::Arrive { link: index, place: entry.item },
             1 => Event::Egress(index),
             2 => Event::Timer(index),
-            _ => Event::Change(index),
+            _ => Event::Doorbell(index),
         }
     }
 }
@@ -85,100 +90,138 @@ fn add(pair: &mut (u64, u64), bytes: u32) {
 
 /// See the module.
 pub(crate) struct Network {
+    /// Of the node at turn.
     pub now: Time,
-    pub events: EventQueue,
     pub packets: Packets,
     pub links: Vec<Link>,
     pub hops: Vec<(End, End)>,
     pub routes: Routes,
-    pub switch_seeds: Vec<u64>,
     /// Packets that no way was left for.
     pub unroutable: u64,
     pub events_done: u64,
-    pub trace_hash: u64,
     pub planted: Option<Planted>,
+    events: EventQueue,
+    turns: Turns,
+    /// Node that each link leads to: hosts by number, then switches.
+    heads: Vec<u32>,
+    switch_seeds: Vec<u64>,
+    /// What each node has seen.
+    traces: Vec<u64>,
     totals: Audit,
 }
 
 impl Network {
     pub fn new(
-        events: EventQueue,
         links: Vec<Link>,
         hops: Vec<(End, End)>,
         routes: Routes,
         switch_seeds: Vec<u64>,
+        hosts: u32,
         planted: Option<Planted>,
     ) -> Network {
+        // About as many events per packet time as there are links that may be busy.
+        let fastest = links.iter().map(|link| link.rate().serialisation(1_000).0).min().unwrap_or(1);
+        let spacing = Time(fastest * 4 / (links.len() as u64).max(1));
+        let lookahead = links.iter().map(Link::delay).min().unwrap_or_default();
+        let nodes = hosts as usize + switch_seeds.len();
+        let node_of = |end: &End| match *end {
+            End::Host(host) => host,
+            End::Switch(switch) => hosts + switch,
+        };
         Network {
             now: Time(0),
-            events,
             packets: Packets::default(),
+            heads: hops.iter().map(|(_, to)| node_of(to)).collect(),
             links,
             hops,
             routes,
-            switch_seeds,
             unroutable: 0,
             events_done: 0,
-            trace_hash: 0xcbf2_9ce4_8422_2325,
             planted,
+            events: EventQueue::new(spacing),
+            turns: Turns::new(nodes, lookahead),
+            switch_seeds,
+            traces: vec![0xcbf2_9ce4_8422_2325; nodes],
             totals: Audit::default(),
         }
     }
 
-    pub fn schedule(&mut self, at: Time, event: Event) {
-        self.events.push(at.max(self.now), event.pack());
+    /// An event of a host.
+    pub fn schedule(&mut self, at: Time, host: u32, event: Event) {
+        let entry = event.entry(at.max(self.now));
+        if !self.turns.keep(host, entry) {
+            self.events.push(entry);
+        }
+    }
+
+    /// Whether `host` may act now; if not, from when on it may.
+    pub fn may_act(&self, host: u32) -> Result<(), Time> {
+        match self.turns.allows(host) {
+            true => Ok(()),
+            false => Err(self.turns.after()),
+        }
     }
 
     /// The next event until `limit`; time moves to it.
     pub fn next_event(&mut self, limit: Time) -> Option<Event> {
-        let (at, packed) = self.events.pop_until(limit)?;
-        self.now = at;
+        let (node, entry) = loop {
+            if let Some(taken) = self.turns.take() {
+                break taken;
+            }
+            let heads = &self.heads;
+            let node_of = |entry: Entry| match Event::of(entry) {
+                Event::Arrive { link, .. } => heads[link as usize],
+                Event::Egress(host) | Event::Timer(host) | Event::Doorbell(host) => host,
+            };
+            if !self.turns.draw(&mut self.events, limit, node_of) {
+                return None;
+            }
+        };
+        self.now = entry.at;
         self.events_done += 1;
-        self.trace(at.0, u64::from(packed));
-        Some(Event::unpack(packed))
+        let trace = &mut self.traces[node as usize];
+        *trace = mixed(*trace, entry.at.0, entry.rank.into());
+        Some(Event::of(entry))
     }
 
-    /// Makes `a` and `b` part of what equal runs have in common.
-    fn trace(&mut self, a: u64, b: u64) {
-        let mixed = (self.trace_hash ^ a).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.trace_hash = (mixed.rotate_left(29) ^ b).wrapping_mul(0x0000_0100_0000_01b3);
+    /// Equal for equal runs: what every node has seen, in its order.
+    pub fn trace_hash(&self) -> u64 {
+        self.traces.iter().fold(0, |all, &trace| mixed(all, trace, 1))
     }
 
-    /// A host sends `packet` on `link`.
-    pub fn inject(&mut self, link: u32, packet: Flying) {
-        add(&mut self.totals.injected, packet.bytes);
-        let place = self.packets.insert(packet);
+    /// A host sends a packet on `link`.
+    pub fn inject(&mut self, link: u32, hop: Hop, cargo: Cargo) {
+        add(&mut self.totals.injected, hop.bytes);
+        let place = self.packets.insert(hop, cargo);
         self.transmit(link, place);
     }
 
     fn transmit(&mut self, link: u32, place: u32) {
-        let packet = self.packets.get_mut(place);
+        let packet = self.packets.hop_mut(place);
         match self.links[link as usize].offer(self.now, packet.bytes, packet.ce) {
             Ok(taken) => {
-                packet.link = link;
                 packet.epoch = taken.epoch;
                 packet.lost = taken.lost;
                 packet.ce |= taken.marked;
-                self.events.push(taken.arrives, Event::Arrive(place).pack());
+                self.events.push(Event::Arrive { link, place }.entry(taken.arrives));
             }
             Err(_) => self.drop_packet(place),
         }
     }
 
     fn drop_packet(&mut self, place: u32) {
-        let bytes = self.packets.get_mut(place).bytes;
+        let bytes = self.packets.hop_mut(place).bytes;
         if self.planted != Some(Planted::ForgetDrops) {
             add(&mut self.totals.dropped, bytes);
         }
         self.packets.remove(place);
     }
 
-    /// A packet reaches the end of its link. The host that it is for, if that is where it is.
-    pub fn arrive(&mut self, place: u32) -> Option<u32> {
-        let packet = self.packets.get_mut(place);
-        let (link, to, bytes) = (packet.link, packet.to, packet.bytes);
-        let (epoch, lost, tuple, source) = (packet.epoch, packet.lost, packet.tuple, packet.from);
-        self.trace(u64::from(source) << 32 | u64::from(link), u64::from(bytes) ^ tuple);
+    /// A packet reaches the end of `link`. The host that it is for, if that is where it is.
+    pub fn arrive(&mut self, link: u32, place: u32) -> Option<u32> {
+        let Hop { to, tuple, bytes, epoch, lost, .. } = *self.packets.hop_mut(place);
+        let trace = &mut self.traces[self.heads[link as usize] as usize];
+        *trace = mixed(*trace, tuple, bytes.into());
         if !self.links[link as usize].delivers(self.now, epoch, lost) {
             self.drop_packet(place);
             return None;
@@ -208,4 +251,10 @@ impl Network {
     pub fn audit(&self) -> Audit {
         Audit { flying: self.packets.count(), ..self.totals }
     }
+}
+
+/// Makes `a` and `b` part of what equal runs have in common.
+fn mixed(hash: u64, a: u64, b: u64) -> u64 {
+    let first = (hash ^ a).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (first.rotate_left(29) ^ b).wrapping_mul(0x0000_0100_0000_01b3)
 }

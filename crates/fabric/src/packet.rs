@@ -23,32 +23,37 @@ pub(crate) enum Header {
     None,
 }
 
-/// A packet on its way.
+/// What hosts know of a packet on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Flying {
+pub(crate) struct Cargo {
     pub header: Header,
-    pub from: u32,
-    pub to: u32,
     pub source_port: u16,
     /// Payload bytes, and where they come from.
     pub payload_bytes: u32,
     pub address: u64,
-    /// Bytes on the wire, framing included.
-    pub bytes: u32,
+}
+
+/// What links and switches know of it: little, for it is looked at on every hop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hop {
+    pub from: u32,
+    pub to: u32,
     /// What switches hash.
     pub tuple: u64,
-    /// A congestion mark.
-    pub ce: bool,
-    /// The link it is on, when it joined, and whether it will be lost there.
-    pub link: u32,
+    /// Bytes on the wire, framing included; 0 for a place that is free.
+    pub bytes: u32,
+    /// When it joined the link that it is on, and whether it will be lost there.
     pub epoch: u16,
     pub lost: bool,
+    /// A congestion mark.
+    pub ce: bool,
 }
 
 /// All packets on their way.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
-    places: Vec<Flying>,
+    hops: Vec<Hop>,
+    cargoes: Vec<Cargo>,
     free: Vec<u32>,
     /// Boxes of control packets that arrived, to be used again. Their number is bounded by the most that ever flew.
     #[allow(clippy::vec_box)] // the box is what is kept
@@ -56,15 +61,17 @@ pub(crate) struct Packets {
 }
 
 impl Packets {
-    pub fn insert(&mut self, packet: Flying) -> u32 {
+    pub fn insert(&mut self, hop: Hop, cargo: Cargo) -> u32 {
         match self.free.pop() {
             Some(place) => {
-                self.places[place as usize] = packet;
+                self.hops[place as usize] = hop;
+                self.cargoes[place as usize] = cargo;
                 place
             }
             None => {
-                self.places.push(packet);
-                self.places.len() as u32 - 1
+                self.hops.push(hop);
+                self.cargoes.push(cargo);
+                self.hops.len() as u32 - 1
             }
         }
     }
@@ -80,13 +87,18 @@ impl Packets {
         }
     }
 
-    pub fn get_mut(&mut self, place: u32) -> &mut Flying {
-        &mut self.places[place as usize]
+    pub fn hop_mut(&mut self, place: u32) -> &mut Hop {
+        &mut self.hops[place as usize]
+    }
+
+    pub fn get(&self, place: u32) -> (&Hop, &Cargo) {
+        (&self.hops[place as usize], &self.cargoes[place as usize])
     }
 
     /// The packet's way is over.
     pub fn remove(&mut self, place: u32) {
-        let header = core::mem::replace(&mut self.places[place as usize].header, Header::None);
+        self.hops[place as usize].bytes = 0;
+        let header = core::mem::replace(&mut self.cargoes[place as usize].header, Header::None);
         if let Header::Other(packet) = header {
             self.boxes.push(packet);
         }
@@ -95,7 +107,7 @@ impl Packets {
 
     /// Packets and bytes on their way, counted one by one.
     pub fn count(&self) -> (u64, u64) {
-        let flying = self.places.iter().filter(|packet| !matches!(packet.header, Header::None));
-        flying.fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.bytes)))
+        let flying = self.hops.iter().filter(|hop| hop.bytes > 0);
+        flying.fold((0, 0), |(packets, bytes), hop| (packets + 1, bytes + u64::from(hop.bytes)))
     }
 }

@@ -1,4 +1,4 @@
-//! Events in order of time; those of one moment in the order in which they were added.
+//! Events in order of time; those of one moment by rank, whatever the order in which they were added.
 //!
 //! A calendar queue (Brown, CACM 1988) with an overflow heap: days of 2ⁿ picoseconds in a ring, each an unsorted list. A
 //! day is sorted when it begins, so adding costs a list insertion and taking a share of a small sort. What lies beyond
@@ -16,30 +16,37 @@ use crate::time::Time;
 const DAYS: u64 = 1 << 14;
 const NONE: u32 = u32::MAX;
 
-/// A moment, its rank among events of that moment, and what happens.
-type Key = (Time, u64, u32);
+/// Something that happens: compared by time, then rank, then item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// When.
+    pub at: Time,
+    /// Before or after what else happens at that moment.
+    pub rank: u32,
+    /// The caller's.
+    pub item: u32,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    key: Key,
+    entry: Entry,
     next: u32,
 }
 
-/// See the module. What happens is 32 bits of the caller's.
+/// See the module.
 #[derive(Debug)]
 pub struct EventQueue {
     /// A day is `1 << shift` picoseconds.
     shift: u32,
     /// The day being taken, counted from time zero, and its events, latest first.
     today: u64,
-    current: Vec<Key>,
+    current: Vec<Entry>,
     heads: Vec<u32>,
     /// Which days of the ring have events.
     occupied: Vec<u64>,
     nodes: Vec<Node>,
     free: u32,
-    later: BinaryHeap<Reverse<Key>>,
-    serial: u64,
+    later: BinaryHeap<Reverse<Entry>>,
     len: usize,
 }
 
@@ -56,7 +63,6 @@ impl EventQueue {
             nodes: Vec::new(),
             free: NONE,
             later: BinaryHeap::new(),
-            serial: 0,
             len: 0,
         }
     }
@@ -72,41 +78,43 @@ impl EventQueue {
     }
 
     /// Adds an event. One in the past comes next.
-    pub fn push(&mut self, at: Time, event: u32) {
-        let key = (at, self.serial, event);
-        self.serial += 1;
+    pub fn push(&mut self, entry: Entry) {
         self.len += 1;
-        let day = at.0 >> self.shift;
+        let day = entry.at.0 >> self.shift;
         if day <= self.today {
             // Latest first: behind it lie those that come before.
-            let place = self.current.partition_point(|other| *other > key);
-            self.current.insert(place, key);
+            let place = self.current.partition_point(|other| *other > entry);
+            self.current.insert(place, entry);
         } else if day - self.today < DAYS {
-            self.enlist(day, key);
+            self.enlist(day, entry);
         } else {
-            self.later.push(Reverse(key));
+            self.later.push(Reverse(entry));
         }
     }
 
-    /// Takes the next event if it happens before or at `limit`.
-    pub fn pop_until(&mut self, limit: Time) -> Option<(Time, u32)> {
+    /// When the next event happens.
+    pub fn next_at(&mut self) -> Option<Time> {
         while self.current.is_empty() {
             if self.len == 0 {
                 return None;
             }
             self.next_day();
         }
-        if self.current.last()?.0 > limit {
-            return None;
-        }
-        let (at, _, event) = self.current.pop()?;
-        self.len -= 1;
-        Some((at, event))
+        self.current.last().map(|entry| entry.at)
     }
 
-    fn enlist(&mut self, day: u64, key: Key) {
+    /// Takes the next event if it happens before or at `limit`.
+    pub fn pop_until(&mut self, limit: Time) -> Option<Entry> {
+        if self.next_at()? > limit {
+            return None;
+        }
+        self.len -= 1;
+        self.current.pop()
+    }
+
+    fn enlist(&mut self, day: u64, entry: Entry) {
         let slot = (day % DAYS) as usize;
-        let node = Node { key, next: self.heads[slot] };
+        let node = Node { entry, next: self.heads[slot] };
         let place = match self.free {
             NONE => {
                 self.nodes.push(node);
@@ -124,7 +132,7 @@ impl EventQueue {
 
     /// Begins the next day that has events.
     fn next_day(&mut self) {
-        let far = self.later.peek().map(|Reverse(key)| key.0 .0 >> self.shift);
+        let far = self.later.peek().map(|Reverse(entry)| entry.at.0 >> self.shift);
         let Some(day) = self.next_occupied().or(far) else { return };
         self.today = day;
         let slot = (day % DAYS) as usize;
@@ -132,20 +140,20 @@ impl EventQueue {
         self.occupied[slot / 64] &= !(1 << (slot % 64));
         while place != NONE {
             let node = self.nodes[place as usize];
-            self.current.push(node.key);
+            self.current.push(node.entry);
             self.nodes[place as usize].next = self.free;
             self.free = place;
             place = node.next;
         }
-        while let Some(Reverse(key)) = self.later.peek().copied() {
-            let due = key.0 .0 >> self.shift;
+        while let Some(Reverse(entry)) = self.later.peek().copied() {
+            let due = entry.at.0 >> self.shift;
             if due - day >= DAYS {
                 break;
             }
             self.later.pop();
             match due == day {
-                true => self.current.push(key),
-                false => self.enlist(due, key),
+                true => self.current.push(entry),
+                false => self.enlist(due, entry),
             }
         }
         self.current.sort_unstable_by(|a, b| b.cmp(a));
@@ -175,32 +183,33 @@ mod tests {
     use super::*;
     use srdma_seams::Rng;
 
-    /// Against a sorted list, over spacings that make it use the ring, the heap and the day at hand.
+    /// Against a list, over spacings that make it use the ring, the heap and the day at hand.
     #[test]
-    fn events_come_by_time_and_then_by_turn() {
+    fn events_come_by_time_and_then_by_rank() {
         for seed in 0..60 {
             let mut rng = Rng::stream(seed, "queue", 0);
             let mut queue = EventQueue::new(Time(1 << rng.below(12)));
-            let mut model: Vec<(u64, u64)> = Vec::new();
-            let (mut now, mut serial) = (0, 0);
+            let mut model: Vec<Entry> = Vec::new();
+            let (mut now, mut item) = (0, 0);
             for _ in 0..4_000 {
                 if rng.below(5) < 3 {
                     let reach = 1 << rng.below(40);
-                    let at = now + rng.below(reach) / 4 * 4;
-                    queue.push(Time(at), serial as u32);
-                    model.push((at, serial));
-                    serial += 1;
+                    let at = Time(now + rng.below(reach) / 4 * 4);
+                    let entry = Entry { at, rank: rng.below(3) as u32, item };
+                    queue.push(entry);
+                    model.push(entry);
+                    item += 1;
                 } else {
-                    let limit = now + (1 << rng.below(40));
-                    let wanted = model.iter().copied().min().filter(|&(at, _)| at <= limit);
-                    let got = queue.pop_until(Time(limit));
-                    assert_eq!(got, wanted.map(|(at, event)| (Time(at), event as u32)), "seed {seed}");
-                    if let Some(event) = wanted {
-                        model.retain(|&other| other != event);
-                        now = event.0;
+                    let limit = Time(now + (1 << rng.below(40)));
+                    let wanted = model.iter().copied().min().filter(|entry| entry.at <= limit);
+                    assert_eq!(queue.pop_until(limit), wanted, "seed {seed}");
+                    if let Some(entry) = wanted {
+                        model.retain(|&other| other != entry);
+                        now = entry.at.0;
                     }
                 }
                 assert_eq!(queue.len(), model.len());
+                assert_eq!(queue.next_at(), model.iter().map(|entry| entry.at).min(), "seed {seed}");
             }
         }
     }

@@ -23,6 +23,56 @@ fn equal_seeds_make_equal_runs_and_others_do_not() {
     assert_ne!(hash(1).0, hash(2).0);
 }
 
+/// How often somebody looks at a run makes no difference to it.
+#[test]
+fn a_run_is_the_same_however_it_is_cut_into_pieces() {
+    let hashes = [100_000_000, 7_777, 130].map(|step_ns| {
+        let graph = leaf_spine(2, 3, 4).graph().unwrap();
+        let mut fabric = Fabric::new(config(16, 5), graph, |_| Pattern::new(1 << 20)).unwrap();
+        let flows: Vec<FlowId> = (0..6).map(|host| fabric.connect(host, (host + 2) % 6).unwrap()).collect();
+        at_rest(&mut fabric);
+        lossy(&mut fabric);
+        for (message, &flow) in flows.iter().enumerate() {
+            fabric.post(write(flow, message as u32, 1 << 20)).unwrap();
+        }
+        let end = fabric.now().after(Time::from_nanos(2_000_000));
+        let mut notices = Vec::new();
+        while fabric.now() < end {
+            fabric.run_until(end.min(fabric.now().after(Time::from_nanos(step_ns)))).unwrap();
+            fabric.take_notices(&mut notices);
+        }
+        assert_eq!(notices.len(), 12, "steps of {step_ns} ns");
+        (fabric.trace_hash(), fabric.events())
+    });
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+}
+
+/// A program that posts at one host when another has been told something: the message goes, in good time.
+#[test]
+fn what_one_host_is_told_may_be_answered_by_any() {
+    let graph = leaf_spine(2, 2, 4).graph().unwrap();
+    let mut fabric = Fabric::new(config(16, 5), graph, |_| Pattern::new(1 << 20)).unwrap();
+    let flows: Vec<FlowId> = (0..4).map(|host| fabric.connect(host, (host + 1) % 4).unwrap()).collect();
+    at_rest(&mut fabric);
+    fabric.post(write(flows[0], 0, 4096)).unwrap();
+    let (mut told, mut last) = (0, fabric.now());
+    let mut notices = Vec::new();
+    while told < 40 {
+        assert_eq!(
+            fabric.run_until(last.after(Time::from_nanos(50_000))).unwrap(),
+            srdma_fabric::Stop::Notices
+        );
+        fabric.take_notices(&mut notices);
+        for notice in notices.drain(..) {
+            let Notice::Received { at, message } = notice else { continue };
+            assert!(at > last && message == told, "{notice:?}");
+            (last, told) = (at, told + 1);
+            // Of host `message + 1`, or of one that has nothing to do with it.
+            fabric.post(write(flows[(told as usize * 3) % 4], told, 4096)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn fabrics_of_one_process_do_not_disturb_each_other() {
     let alone = hash(7);
