@@ -40,7 +40,7 @@ pub struct Config {
     /// Shortest retransmission time-out. The paper's hardware uses 250 µs; a software receiver can
     /// lose its core for several milliseconds.
     pub rto_min: Duration,
-    /// Longest retransmission time-out.
+    /// Longest retransmission time-out, however often it has backed off: a path that is there again is noticed as soon.
     pub rto_max: Duration,
     /// Local ACK timeout (4.096 µs × 2^timeout of the QP); zero means never give up.
     pub ack_timeout: Duration,
@@ -92,7 +92,7 @@ impl Default for Config {
             window_max_bytes: 64 << 20,
             target_delay: Duration::from_millis(2),
             rto_min: Duration::from_millis(10),
-            rto_max: Duration::from_secs(1),
+            rto_max: Duration::from_millis(250),
             ack_timeout: Duration::from_millis(67),
             retry_count: 7,
             packet_overhead_bytes: 256,

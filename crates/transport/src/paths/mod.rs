@@ -16,8 +16,8 @@ use selector::{Feedback, PathSelector, Selector};
 const SUSPECT_AFTER: u8 = 3;
 /// Time after which a dead path is probed for the first time; doubles up to [`REPROBE_MAX`].
 const REPROBE_MIN: Duration = Duration::from_millis(20);
-/// See [`REPROBE_MIN`].
-const REPROBE_MAX: Duration = Duration::from_secs(2);
+/// See [`REPROBE_MIN`]. Capacity that is there again is used within a second.
+const REPROBE_MAX: Duration = Duration::from_millis(500);
 /// Excess delay that is noise.
 const STEER_NOISE_NS: u64 = 100_000;
 /// Average delay below which excess is judged as if it were this much.

@@ -25,8 +25,11 @@ pub fn spines(seed: u64, count: u64, bytes_per_s: u64) -> Link {
 }
 
 pub fn flooded(seed: u64, selector: SelectorKind, datagram_bytes: u16, link: Link) -> Sim {
-    let config = Config { selector, ..Config::default() };
-    let mut sim = Sim::new(seed, &config, datagram_bytes, link);
+    flooded_with(seed, &Config { selector, ..Config::default() }, datagram_bytes, link)
+}
+
+pub fn flooded_with(seed: u64, config: &Config, datagram_bytes: u16, link: Link) -> Sim {
+    let mut sim = Sim::new(seed, config, datagram_bytes, link);
     sim.remember = false;
     sim.feed = Some((16, 1 << 20));
     sim.start_both();

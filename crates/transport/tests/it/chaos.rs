@@ -2,9 +2,10 @@
 
 use srdma_seams::fault::{Class, Direction, Fault, FaultKind, Paths, Window, ALWAYS_PPM};
 use srdma_seams::{Duration, FaultPlan, Faults, Rng};
-use srdma_transport::SelectorKind;
+use srdma_transport::{Config, SelectorKind};
 
-use crate::capacity::{flooded, goodput, spines, MS, SPINE_BYTES_PER_S};
+use crate::capacity::{flooded, flooded_with, goodput, spines, MS, SPINE_BYTES_PER_S};
+use crate::link::Span;
 
 const BEGIN_MS: u64 = 500;
 const RECOVERY_MS: u64 = 1_000;
@@ -108,4 +109,34 @@ fn faults_that_go_on_are_noticed() {
     let lasting = Fault { chance_ppm: 500_000, when, ..Fault::always(FaultKind::Drop) };
     let faults = Faults { packets: vec![lasting], ..Faults::default() };
     assert!(run(1, faults, BEGIN_MS + 500).is_err());
+}
+
+/// What was dark for longer than any back-off takes to reach its longest is used in full within a second, too: a queue with
+/// all its paths, and everything, of a connection that would wait long for an answer.
+#[test]
+fn goodput_is_back_within_a_second_of_a_long_black_hole() {
+    for (seed, dark_ms) in [(1, 1_300), (3, 2_600), (5, 5_000)] {
+        for everything in [false, true] {
+            let mut link = spines(seed, 4, SPINE_BYTES_PER_S / 5);
+            let (from, until) = (BEGIN_MS, BEGIN_MS + dark_ms);
+            let dark = Span(from * MS, until * MS);
+            match everything {
+                true => link.outage = dark,
+                false => {
+                    let of_path = link.queues.iter().flat_map(|queues| queues.of_path.iter().enumerate());
+                    link.black =
+                        of_path.filter(|(_, queue)| **queue == 0).map(|(path, _)| path as u16).collect();
+                    link.black_span = dark;
+                }
+            }
+            let config = Config { ack_timeout: Duration::from_secs(4), ..Config::default() };
+            let mut sim = flooded_with(seed, &config, 1472, link);
+            let before = goodput(&mut sim, 300, from);
+            let during = goodput(&mut sim, until - 200, until) / before;
+            let after = goodput(&mut sim, until + 700, until + RECOVERY_MS) / before;
+            let name = format!("seed {seed}, {dark_ms} ms of darkness, everything {everything}");
+            assert!(during < 0.80, "{name}: {during:.2} during it");
+            assert!(after >= 0.90, "{name}: {after:.2} after it");
+        }
+    }
 }
