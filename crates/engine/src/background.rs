@@ -33,6 +33,8 @@ const LEFT_LYING: Duration = Duration::from_micros(30);
 const USELESS_MAX: u32 = 8;
 /// The same, after naps have proved too slow for this program.
 const USELESS_MAX_WARY: u32 = 512;
+/// Naps in a row after which nothing was left lying that make up for one after which something was.
+const FORGIVEN_AFTER: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
@@ -46,12 +48,14 @@ struct Habits {
     sleep: Sleep,
     useless: u32,
     late: u32,
+    /// Naps since the last late one.
+    in_time: u32,
     useless_max: u32,
 }
 
 impl Habits {
     fn new() -> Habits {
-        Habits { sleep: Sleep::Listening, useless: 0, late: 0, useless_max: USELESS_MAX }
+        Habits { sleep: Sleep::Listening, useless: 0, late: 0, in_time: 0, useless_max: USELESS_MAX }
     }
 
     /// A wake-up while listening found work, or found none.
@@ -67,10 +71,15 @@ impl Habits {
         if !polled_recently {
             *self = Habits { sleep: Sleep::Listening, useless: 0, ..*self };
         } else if left_lying {
-            self.late += 1;
+            (self.late, self.in_time) = (self.late + 1, 0);
             if self.late >= 2 {
-                *self =
-                    Habits { sleep: Sleep::Listening, useless: 0, late: 0, useless_max: USELESS_MAX_WARY };
+                *self = Habits { useless_max: USELESS_MAX_WARY, ..Habits::new() };
+            }
+        } else {
+            self.in_time += 1;
+            if self.in_time >= FORGIVEN_AFTER {
+                // Once, a caller had lost its core.
+                *self = Habits { late: 0, useless_max: USELESS_MAX, ..*self };
             }
         }
     }
@@ -230,9 +239,11 @@ fn nap(shared: &Arc<Shared>, habits: &mut Habits, watchers: &mut Watchers) -> Wo
     let woken = watchers.sleep(shared, None, Some(until), now);
     shared.pillow.get_up();
     let now = clock::now();
-    let idle_callers = !polled_recently(shared, now, LEFT_LYING);
+    // Who waits at the socket is woken by what comes, and takes it.
+    let waits = shared.callers_waiting.load(Ordering::Relaxed) > 0;
+    let idle_callers = !waits && !polled_recently(shared, now, LEFT_LYING);
     let useful = if idle_callers { shared.progress_if_free() } else { shared.timers_if_free() };
-    habits.napped(polled_recently(shared, now, RECENT), idle_callers && useful == Some(true));
+    habits.napped(waits || polled_recently(shared, now, RECENT), idle_callers && useful == Some(true));
     woken
 }
 
@@ -267,5 +278,18 @@ mod tests {
             habits.listened(false, true);
         }
         assert_eq!(habits.sleep, Sleep::Listening);
+    }
+
+    #[test]
+    fn packets_left_lying_now_and_then_are_forgiven() {
+        let mut habits = Habits { sleep: Sleep::Napping, useless_max: USELESS_MAX_WARY, ..Habits::new() };
+        for _ in 0..10 {
+            habits.napped(true, true);
+            for _ in 0..FORGIVEN_AFTER {
+                assert_eq!(habits.sleep, Sleep::Napping);
+                habits.napped(true, false);
+            }
+            assert_eq!(habits.useless_max, USELESS_MAX);
+        }
     }
 }

@@ -3,8 +3,8 @@
 //! Spinning gives the best latency while there is a core to spare. When there is none, a spinner spends its
 //! time slice finding nothing while the thread, or the peer's process, that would give it something waits for a
 //! core. A caller cannot see that directly, but it can see the gap: it polled, and before it polled again
-//! it was off its core for longer than any program takes between two polls in a loop. For a while after such a
-//! gap an empty poll waits at the socket instead.
+//! it was off its core for longer than any program takes between two polls in a loop. Time lost in such gaps is a debt
+//! that wears off slowly; while it is not negligible, an empty poll waits at the socket instead.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,12 +14,12 @@ use srdma_seams::{Duration, Now};
 const GAP: Duration = Duration::from_millis(1);
 /// A gap longer than this is a program that does not poll in a loop.
 const GAP_MAX: Duration = Duration::from_millis(200);
-/// How long a first gap makes polls wait; doubles with each further one.
-const FIRST: Duration = Duration::from_millis(5);
-/// How long at most.
-const LONGEST: Duration = Duration::from_millis(160);
-/// Without a gap for this long, the next one is a first one again.
-const FORGET: Duration = Duration::from_secs(1);
+/// One part in so many of the time may be lost before waiting is better than spinning.
+const TOLERATED: u64 = 32;
+/// So much lost time does not count yet.
+const NEGLIGIBLE: Duration = Duration::from_millis(2);
+/// Lost time is held against spinning up to this much: so it is tried again after 160 ms at the latest.
+const DEBT_MAX: Duration = Duration::from_millis(7);
 
 /// What is known of the machine's cores, from the gaps between polls. Shared by all callers; a lost update
 /// costs a little time and nothing else.
@@ -27,8 +27,9 @@ const FORGET: Duration = Duration::from_secs(1);
 pub(crate) struct Patience {
     last_poll_ns: AtomicU64,
     wait_until_ns: AtomicU64,
-    last_gap_ns: AtomicU64,
-    span_ns: AtomicU64,
+    /// Time lost and not yet made up for, as of `debt_at_ns`.
+    debt_ns: AtomicU64,
+    debt_at_ns: AtomicU64,
 }
 
 impl Patience {
@@ -37,13 +38,19 @@ impl Patience {
         let before = Now(self.last_poll_ns.swap(now.0, Ordering::Relaxed));
         let gap = now.since(before);
         if gap > GAP && gap < GAP_MAX {
-            let recent = now.since(Now(self.last_gap_ns.swap(now.0, Ordering::Relaxed))) < FORGET;
-            let span = Duration(self.span_ns.load(Ordering::Relaxed)) * 2;
-            let span = if recent { span.clamp(FIRST, LONGEST) } else { FIRST };
-            self.span_ns.store(span.0, Ordering::Relaxed);
-            self.wait_until_ns.store((now + span).0, Ordering::Relaxed);
+            self.lost(now, gap);
         }
         now.0 < self.wait_until_ns.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn lost(&self, now: Now, gap: Duration) {
+        let since = now.since(Now(self.debt_at_ns.swap(now.0, Ordering::Relaxed)));
+        let left = self.debt_ns.load(Ordering::Relaxed).saturating_sub(since.0 / TOLERATED);
+        let debt = (left + gap.0).min(DEBT_MAX.0);
+        self.debt_ns.store(debt, Ordering::Relaxed);
+        let wait_ns = debt.saturating_sub(NEGLIGIBLE.0) * TOLERATED;
+        self.wait_until_ns.store(now.0 + wait_ns, Ordering::Relaxed);
     }
 
     /// The caller has waited: the time it was away says nothing about cores.
@@ -72,20 +79,45 @@ mod tests {
         }
     }
 
-    #[test]
-    fn each_loss_of_the_core_makes_the_caller_wait_twice_as_long() {
+    /// Polls in a loop from `now` on for `span_ms`, waiting where it should, and loses the core for 3 ms after every
+    /// `spin_ms` of spinning. The share of the time that is spun, waited and lost, in percent.
+    fn live(spin_ms: u64, span_ms: u64) -> [u64; 3] {
         let patience = Patience::default();
-        let mut now = 1_000 * MS;
+        let (mut now, mut spun, mut shares) = (1_000 * MS, 0, [0; 3]);
         patience.poll(Now(now));
-        for span in [5, 10, 20, 40, 80, 160, 160] {
-            now += 3 * MS;
-            assert!(patience.poll(Now(now)));
-            patience.waited(Now(now + (span - 1) * MS));
-            assert!(patience.poll(Now(now + (span - 1) * MS)));
-            patience.waited(Now(now + span * MS));
-            assert!(!patience.poll(Now(now + span * MS)), "{span}");
-            now += span * MS;
+        while now < (1_000 + span_ms) * MS {
+            if patience.poll(Now(now)) {
+                now += MS / 10;
+                shares[1] += MS / 10;
+                patience.waited(Now(now));
+            } else if spun < spin_ms * MS {
+                (now, spun, shares[0]) = (now + MS / 100, spun + MS / 100, shares[0] + MS / 100);
+            } else {
+                (now, spun, shares[2]) = (now + 3 * MS, 0, shares[2] + 3 * MS);
+            }
         }
+        shares.map(|share| share / MS * 100 / span_ms)
+    }
+
+    #[test]
+    fn the_more_of_its_time_a_caller_loses_the_less_it_spins() {
+        // Half of the time: another spinner on the same core. It is tried again every 160 ms.
+        let [spun, waited, lost] = live(3, 10_000);
+        assert!(waited > 90 && lost <= 3 && spun >= 1, "{spun} {waited} {lost}");
+        // Some of it: builds at a low priority.
+        let [spun, waited, lost] = live(80, 10_000);
+        assert!(spun > 50 && lost <= 4, "{spun} {waited} {lost}");
+        // Hardly any.
+        let [spun, waited, lost] = live(1_000, 10_000);
+        assert!(spun > 95 && waited <= 4, "{spun} {waited} {lost}");
+    }
+
+    #[test]
+    fn a_short_loss_alone_does_not_make_it_wait() {
+        let patience = Patience::default();
+        patience.poll(Now(1_000 * MS));
+        assert!(!patience.poll(Now(1_000 * MS + 19 * MS / 10)));
+        assert!(patience.poll(Now(1_000 * MS + 38 * MS / 10)), "but two do");
     }
 
     #[test]
