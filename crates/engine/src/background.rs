@@ -29,6 +29,10 @@ const NAP: Duration = Duration::from_micros(500);
 const RECENT: Duration = Duration::from_micros(200);
 /// Packets that lie unread although the last poll is this long ago were left for us.
 const LEFT_LYING: Duration = Duration::from_micros(30);
+/// A caller that finds nothing this often between two packets polls in a loop …
+const SPINS_PER_PACKET: u64 = 4;
+/// … or this often in one nap. If it has not polled just now, it has lost its core; perhaps to us.
+const SPINS_PER_NAP: u64 = 50;
 /// Wake-ups in a row that found the work already done before we take to napping.
 const USELESS_MAX: u32 = 8;
 /// The same, after naps have proved too slow for this program.
@@ -51,14 +55,28 @@ struct Habits {
     /// Naps since the last late one.
     in_time: u32,
     useless_max: u32,
+    /// Polls that callers had made when this was last looked at.
+    polls: u64,
 }
 
 impl Habits {
     fn new() -> Habits {
-        Habits { sleep: Sleep::Listening, useless: 0, late: 0, in_time: 0, useless_max: USELESS_MAX }
+        Habits {
+            sleep: Sleep::Listening,
+            useless: 0,
+            late: 0,
+            in_time: 0,
+            useless_max: USELESS_MAX,
+            polls: 0,
+        }
     }
 
-    /// A wake-up while listening found work, or found none.
+    /// Polls since this was last asked.
+    fn spins(&mut self, polls: u64) -> u64 {
+        polls.wrapping_sub(std::mem::replace(&mut self.polls, polls))
+    }
+
+    /// A wake-up while listening found work that nobody else would have done, or none.
     fn listened(&mut self, useful: bool, polled_recently: bool) {
         self.useless = if useful { 0 } else { self.useless + 1 };
         if self.useless >= self.useless_max && polled_recently {
@@ -73,7 +91,8 @@ impl Habits {
         } else if left_lying {
             (self.late, self.in_time) = (self.late + 1, 0);
             if self.late >= 2 {
-                *self = Habits { useless_max: USELESS_MAX_WARY, ..Habits::new() };
+                let polls = self.polls;
+                *self = Habits { useless_max: USELESS_MAX_WARY, polls, ..Habits::new() };
             }
         } else {
             self.in_time += 1;
@@ -221,7 +240,9 @@ fn listen(shared: &Arc<Shared>, habits: &mut Habits, watchers: &mut Watchers) ->
     }
     let useful = shared.progress_if_free();
     if had_packets {
-        habits.listened(useful == Some(true), polled_recently(shared, clock::now(), RECENT));
+        // Who polls all the time would have taken them in a moment; perhaps we have just taken his core.
+        let needed = useful == Some(true) && habits.spins(shared.patience.polls()) < SPINS_PER_PACKET;
+        habits.listened(needed, polled_recently(shared, clock::now(), RECENT));
         if useful.is_none() {
             // Somebody is at it. Do not spin on a socket that he will drain.
             std::thread::yield_now();
@@ -243,7 +264,9 @@ fn nap(shared: &Arc<Shared>, habits: &mut Habits, watchers: &mut Watchers) -> Wo
     let waits = shared.callers_waiting.load(Ordering::Relaxed) > 0;
     let idle_callers = !waits && !polled_recently(shared, now, LEFT_LYING);
     let useful = if idle_callers { shared.progress_if_free() } else { shared.timers_if_free() };
-    habits.napped(waits || polled_recently(shared, now, RECENT), idle_callers && useful == Some(true));
+    let spins = habits.spins(shared.patience.polls()) >= SPINS_PER_NAP;
+    let left_lying = idle_callers && useful == Some(true) && !spins;
+    habits.napped(waits || spins || polled_recently(shared, now, RECENT), left_lying);
     woken
 }
 

@@ -26,6 +26,7 @@ const DEBT_MAX: Duration = Duration::from_millis(7);
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     last_poll_ns: AtomicU64,
+    polls: AtomicU64,
     wait_until_ns: AtomicU64,
     /// Time lost and not yet made up for, as of `debt_at_ns`.
     debt_ns: AtomicU64,
@@ -36,6 +37,7 @@ impl Patience {
     /// A poll happens. Returns whether it should wait if it finds nothing.
     pub(crate) fn poll(&self, now: Now) -> bool {
         let before = Now(self.last_poll_ns.swap(now.0, Ordering::Relaxed));
+        self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let gap = now.since(before);
         if gap > GAP && gap < GAP_MAX {
             self.lost(now, gap);
@@ -56,6 +58,11 @@ impl Patience {
     /// The caller has waited: the time it was away says nothing about cores.
     pub(crate) fn waited(&self, now: Now) {
         self.last_poll_ns.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Polls so far, nearly: of two at the same moment one may not be counted.
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
     }
 
     /// When the last poll was.
