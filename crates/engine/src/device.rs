@@ -283,7 +283,9 @@ impl Shared {
     /// found to be no longer ours, and the device has ended.
     fn let_go(&self, mut worker: MutexGuard<'_, Worker>) -> bool {
         worker.review_owed();
-        let deadline = worker.deadline(clock::now());
+        worker.announce();
+        // Before it sleeps, whoever is awake takes the lock and asks for himself; who naps will be up soon.
+        let deadline = if self.pillow.is_awake() { None } else { worker.deadline(clock::now()) };
         let lost = worker.is_lost;
         self.frozen.store(worker.frozen_until.is_some(), Ordering::Relaxed);
         if worker.counters.failures > 0 {

@@ -96,6 +96,11 @@ impl Pillow {
         self.until.get_up();
     }
 
+    /// Whether the sleeper is awake, or naps: it is not to be kicked.
+    pub fn is_awake(&self) -> bool {
+        self.until.is_up_by(0)
+    }
+
     /// Whether the sleeper is up by `deadline` without being kicked.
     pub fn is_up_by(&self, deadline: Now) -> bool {
         self.until.is_up_by(deadline.0)

@@ -250,8 +250,11 @@ impl Worker {
         }
     }
 
-    /// Tells of connections that were lost.
-    fn announce(&mut self) {
+    /// Tells of connections that were lost, if there are any.
+    pub(crate) fn announce(&mut self) {
+        if self.counters.unannounced.is_empty() && self.counters.narrowed.is_empty() {
+            return;
+        }
         let Some((local, _)) = self.slot() else { return };
         for (qpn, code) in std::mem::take(&mut self.counters.unannounced) {
             let Some(qp) = self.counters.live(qpn) else { continue };
@@ -266,9 +269,7 @@ impl Worker {
 
     /// When the next turn is due although nothing happens.
     pub(crate) fn deadline(&mut self, now: Now) -> Option<Now> {
-        if !self.counters.unannounced.is_empty() || !self.counters.narrowed.is_empty() {
-            self.announce();
-        }
+        self.announce();
         if self.frozen_until.is_some() {
             return self.frozen_until;
         }
