@@ -2,9 +2,10 @@
 //! memory, and timers. Blocked in the kernel when there is nothing to do.
 //!
 //! On two cores a thread woken for every packet that a polling caller takes anyway would ruin the
-//! caller's latency. So it has two ways to sleep. *Listening*: on the socket; every arrival wakes it.
+//! caller's latency. So it has several ways to sleep. *Listening*: on the socket; every arrival wakes it.
 //! *Napping*: off the socket for a moment at a time, because callers poll; at the end of each nap it
-//! looks whether they still do, and whether packets were left lying about.
+//! looks whether they still do, and whether packets were left lying about. And while bulk traffic comes it *dozes*: off the
+//! socket for a shorter moment, in which some of it gathers.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -23,6 +24,12 @@ use crate::watch::Watch;
 const STEP_BACK: Duration = Duration::from_micros(50);
 /// The shortest turn that the scheduler grants (100 µs).
 const TURN: Duration = Duration::from_micros(100);
+/// So many bytes in one turn, and the next will come as well.
+const THICK_BYTES: u64 = 128 << 10;
+/// How long to stay off the socket then. Waking us for each burst costs a sender more than sending it does.
+const DOZE: Duration = Duration::from_micros(50);
+/// How late a sleep may end, at most (the kernel's default is 50 µs).
+const SLACK_NS: libc::c_ulong = 1_000;
 /// How long to stay off the socket while callers poll.
 const NAP: Duration = Duration::from_micros(500);
 /// A caller that polled within this time is polling.
@@ -57,6 +64,8 @@ struct Habits {
     useless_max: u32,
     /// Polls that callers had made when this was last looked at.
     polls: u64,
+    /// Bytes that had been received then.
+    received_bytes: u64,
 }
 
 impl Habits {
@@ -68,7 +77,14 @@ impl Habits {
             in_time: 0,
             useless_max: USELESS_MAX,
             polls: 0,
+            received_bytes: 0,
         }
+    }
+
+    /// Whether much has come since this was last asked.
+    fn comes_thick(&mut self, received_bytes: u64) -> bool {
+        received_bytes.wrapping_sub(std::mem::replace(&mut self.received_bytes, received_bytes))
+            >= THICK_BYTES
     }
 
     /// Polls since this was last asked.
@@ -91,8 +107,12 @@ impl Habits {
         } else if left_lying {
             (self.late, self.in_time) = (self.late + 1, 0);
             if self.late >= 2 {
-                let polls = self.polls;
-                *self = Habits { useless_max: USELESS_MAX_WARY, polls, ..Habits::new() };
+                *self = Habits {
+                    useless_max: USELESS_MAX_WARY,
+                    polls: self.polls,
+                    received_bytes: self.received_bytes,
+                    ..Habits::new()
+                };
             }
         } else {
             self.in_time += 1;
@@ -118,7 +138,7 @@ struct SchedAttr {
     period_ns: u64,
 }
 
-/// Asks for short turns on the core, so that the scheduler lets the thread in at once when a packet wakes it
+/// Asks for punctual waking, and for short turns on the core, so that the scheduler lets the thread in at once when a packet wakes it
 /// although a spinning caller holds the core: it works for a few microseconds and sleeps again. Takes no privilege
 /// (Linux 6.12; older kernels ignore the wish), gives no more of the core than anybody's share.
 fn ask_for_short_turns() {
@@ -132,6 +152,7 @@ fn ask_for_short_turns() {
             attr.runtime_ns = TURN.0;
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
         }
+        libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS);
     }
 }
 
@@ -225,6 +246,9 @@ fn listen(shared: &Arc<Shared>, habits: &mut Habits, watchers: &mut Watchers) ->
         shared.progress_blocking();
         return Woken::default();
     }
+    if habits.comes_thick(shared.received_bytes.load(Ordering::Relaxed)) {
+        return doze(shared, watchers, deadline);
+    }
     let woken = watchers.sleep(shared, socket, deadline, clock::now());
     let had_packets = woken.socket;
     shared.pillow.get_up();
@@ -249,6 +273,18 @@ fn listen(shared: &Arc<Shared>, habits: &mut Habits, watchers: &mut Watchers) ->
         }
     } else if useful.is_none() {
         shared.progress_blocking();
+    }
+    woken
+}
+
+/// Bulk traffic comes: lets it gather for a moment.
+fn doze(shared: &Arc<Shared>, watchers: &mut Watchers, deadline: Option<Now>) -> Woken {
+    let now = clock::now();
+    let until = deadline.map_or(now + DOZE, |at| at.min(now + DOZE));
+    let woken = watchers.sleep(shared, None, Some(until), now);
+    shared.pillow.get_up();
+    if !shared.is_over() && !shared.pillow.is_lost() {
+        shared.progress_if_free();
     }
     woken
 }

@@ -211,11 +211,11 @@ impl QpCounters {
                 self.window_bytes = bytes;
                 self.window_max_bytes = self.window_max_bytes.max(bytes);
             }
-            Event::Received { path, bytes, ahead, .. } => {
-                self.packets_received += 1;
+            Event::Received { path, packets, bytes, ahead, .. } => {
+                self.packets_received += u64::from(packets);
                 self.bytes_received += u64::from(bytes);
                 self.ahead_max_packets = self.ahead_max_packets.max(ahead);
-                self.path(path.0).received += 1;
+                self.path(path.0).received += u64::from(packets);
             }
             Event::Dropped { cause, .. } => self.dropped[cause as usize] += 1,
             Event::Held { .. } => self.held += 1,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use srdma_abi::control::LIMITS;
@@ -148,6 +148,8 @@ pub(crate) struct Shared {
     owed: Arc<Owed>,
     /// The slot socket, once there is one; -1 before.
     socket: AtomicI32,
+    /// Bytes that the device has received so far.
+    pub(crate) received_bytes: AtomicU64,
     /// Callers that wait at the socket: what comes is theirs, or they would sleep on while another thread
     /// completes what they wait for.
     pub(crate) callers_waiting: AtomicU32,
@@ -284,6 +286,9 @@ impl Shared {
     fn let_go(&self, mut worker: MutexGuard<'_, Worker>) -> bool {
         worker.review_owed();
         worker.announce();
+        if let Some(endpoint) = &worker.world.endpoint {
+            self.received_bytes.store(endpoint.received_bytes(), Ordering::Relaxed);
+        }
         // Before it sleeps, whoever is awake takes the lock and asks for himself; who naps will be up soon.
         let deadline = if self.pillow.is_awake() { None } else { worker.deadline(clock::now()) };
         let lost = worker.is_lost;
@@ -346,6 +351,7 @@ impl Device {
             recvs: doorbells()?,
             patience: Patience::default(),
             socket: AtomicI32::new(-1),
+            received_bytes: AtomicU64::new(0),
             callers_waiting: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             failed: AtomicBool::new(false),

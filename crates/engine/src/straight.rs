@@ -13,9 +13,9 @@ use std::io;
 
 use srdma_net::{Cut, Glance, RawSlice};
 use srdma_rnic::world::PayloadRef;
-use srdma_rnic::Waiting;
+use srdma_rnic::{Run, Waiting};
 use srdma_seams::{Duration, Now};
-use srdma_wire::{Data, Packet};
+use srdma_wire::{Data, Follower, Packet};
 
 use crate::worker::{sort, Worker};
 
@@ -41,6 +41,13 @@ struct Away {
 impl Away {
     fn payload_bytes(&self) -> u32 {
         self.cut.segment_bytes - self.cut.header_bytes
+    }
+
+    /// The packets from the first one on that continue it, if there are several.
+    fn run(&self, burst: &[u8], follower: &mut Follower) -> Option<Run> {
+        let stride = self.cut.segment_bytes;
+        let packets = follower.continues(burst, stride as usize, self.packets);
+        (packets > 1).then_some(Run { packets, stride, address: self.address })
     }
 
     fn end(&self) -> u64 {
@@ -192,26 +199,48 @@ impl Worker {
     fn read_headers(&mut self, first: &Data, away: Away) -> u32 {
         let Worker { world, received, questions, counters, follower, .. } = self;
         let Some(batch) = &world.batch else { return 0 };
-        let begun = received.len();
-        let (mut expected, mut still) = (0, true);
-        for segment in batch.last_segments() {
+        let buffer = world.straight.away.len() as u32 - 1;
+        let (begun, payload_bytes) = (received.len(), away.payload_bytes());
+        let (mut expected, mut still, mut entries) = (0, true, 0);
+        for (index, segment) in batch.last_segments().enumerate() {
+            // Those that were taken with the first.
+            if (index as u32) < expected {
+                continue;
+            }
             let read = follower.parse(batch.packet(&segment));
             still &= expected < away.packets
                 && matches!(&read, Ok((Packet::Data(data), header_bytes))
                     if *header_bytes as u32 == away.cut.header_bytes
-                        && srdma_rnic::follows(first, data, expected, away.payload_bytes()));
-            expected += u32::from(still);
-            sort(received, questions, counters, &segment, read);
+                        && srdma_rnic::follows(first, data, expected, payload_bytes));
+            let run = match index {
+                0 if still => {
+                    away.run(batch.bytes(buffer, 0, away.packets * away.cut.segment_bytes), follower)
+                }
+                _ => None,
+            };
+            match (run, &read) {
+                (Some(run), Ok((Packet::Data(data), _))) => {
+                    let offset = away.cut.header_bytes;
+                    let payload = PayloadRef { buffer, offset, length: payload_bytes };
+                    received.push_run(segment.from, data, run, payload, segment.ce);
+                    expected = run.packets;
+                    entries = 1;
+                }
+                _ => {
+                    sort(received, questions, counters, &segment, read);
+                    expected += u32::from(still);
+                    entries += usize::from(still);
+                }
+            }
         }
-        let buffer = world.straight.away.len() as u32 - 1;
         let unexpected = (expected..away.packets).map(|index| PayloadRef {
             buffer,
             offset: index * away.cut.segment_bytes + away.cut.header_bytes,
-            length: away.payload_bytes(),
+            length: payload_bytes,
         });
         if !world.bring_back(unexpected) {
             // Gone within microseconds: as if these had been lost on the way.
-            received.truncate(begun + expected as usize);
+            received.truncate(begun + entries);
         }
         if let Some(away) = world.straight.away.last_mut() {
             away.packets = expected;

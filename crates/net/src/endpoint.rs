@@ -233,6 +233,11 @@ impl Endpoint {
         }
     }
 
+    /// Bytes of UDP payload received so far.
+    pub fn received_bytes(&self) -> u64 {
+        self.counters.received_bytes
+    }
+
     /// What the kernel said when it last refused a destination.
     pub fn last_refusal(&self) -> Option<&str> {
         self.refusal.as_ref().map(|refusal| refusal.text.as_str())

@@ -15,8 +15,22 @@ use crate::world::PayloadRef;
 #[derive(Clone, Copy, Debug)]
 enum Header {
     Data(Data),
+    /// Of the first packet, and position in `Batch::runs`.
+    Run(Data, u32),
     /// Position in `Batch::others`.
     Other(u32),
+}
+
+/// Data packets that continue one another ([`Data::continued`]) and have equally much payload, which lies in
+/// place: where [`Nic::foresee`](crate::Nic::foresee) said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// How many, 2–64.
+    pub packets: u32,
+    /// From the payload of one to that of the next, as a receive buffer would have them, bytes.
+    pub stride: u32,
+    /// Where the payload of the first lies in host memory; the others follow without a gap.
+    pub address: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,12 +46,15 @@ struct Received {
 pub struct Batch {
     received: Vec<Received>,
     others: Vec<Packet>,
+    runs: Vec<Run>,
 }
 
 /// What an arrived packet says, by reference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Says<'a> {
     Data(&'a Data),
+    /// First header of several.
+    Run(&'a Data, Run),
     Other(&'a Packet),
 }
 
@@ -60,14 +77,15 @@ impl Batch {
     pub fn clear(&mut self) {
         self.received.clear();
         self.others.clear();
+        self.runs.clear();
     }
 
-    /// Forgets all but the first `len` packets.
+    /// Forgets all but the first `len` packets and runs.
     pub fn truncate(&mut self, len: usize) {
         self.received.truncate(len);
     }
 
-    /// Packets.
+    /// Packets and runs.
     pub fn len(&self) -> usize {
         self.received.len()
     }
@@ -89,10 +107,18 @@ impl Batch {
         self.received.push(Received { from, header, payload, ce });
     }
 
+    /// Appends a run that begins with `first`, whose payload is `payload`.
+    pub fn push_run(&mut self, from: SocketAddr, first: &Data, run: Run, payload: PayloadRef, ce: bool) {
+        let header = Header::Run(*first, self.runs.len() as u32);
+        self.runs.push(run);
+        self.received.push(Received { from, header, payload, ce });
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = Arrived<'_>> {
         self.received.iter().filter_map(|received| {
             let says = match &received.header {
                 Header::Data(data) => Says::Data(data),
+                Header::Run(first, position) => Says::Run(first, *self.runs.get(*position as usize)?),
                 Header::Other(position) => Says::Other(self.others.get(*position as usize)?),
             };
             Some(Arrived { from: received.from, says, payload: received.payload, ce: received.ce })
@@ -101,10 +127,25 @@ impl Batch {
 }
 
 impl Arrived<'_> {
+    /// Headers and payloads of the packets of a run.
+    pub fn packets(&self, first: &Data, run: Run) -> impl Iterator<Item = (Data, PayloadRef)> {
+        let (first, payload) = (*first, self.payload);
+        (0..run.packets).map_while(move |index| {
+            let header = first.continued(u8::try_from(index).ok()?, payload.length)?;
+            let offset = payload.offset.checked_add(index.checked_mul(run.stride)?)?;
+            Some((header, PayloadRef { offset, ..payload }))
+        })
+    }
+
+    /// One of them.
+    pub fn with<'b>(&self, data: &'b Data, payload: PayloadRef) -> Arrived<'b> {
+        Arrived { from: self.from, says: Says::Data(data), payload, ce: self.ce }
+    }
+
     /// The queue pair it is for.
     pub fn destination(&self) -> Option<Qpn> {
         match self.says {
-            Says::Data(data) => Some(data.dest_qpn),
+            Says::Data(data) | Says::Run(data, _) => Some(data.dest_qpn),
             Says::Other(Packet::Hello(hello)) => Some(hello.dest_qpn),
             Says::Other(Packet::Ack(ack)) => Some(ack.dest_qpn),
             Says::Other(Packet::Nak(nak)) => Some(nak.dest_qpn),

@@ -46,7 +46,7 @@ pub struct Waiting<'a> {
 }
 
 /// One piece of memory, or less than a packet's worth of one.
-type Place = Option<Segment>;
+pub(crate) type Place = Option<Segment>;
 
 impl Nic {
     /// The host memory where the payloads of the first packets of a burst belong, one after the other: a
@@ -65,20 +65,30 @@ impl Nic {
         let fit = |bytes: u32| bytes - bytes % burst.payload_bytes;
         let bytes = burst.payload_bytes.checked_mul(packets)?;
         let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
-        let place = match burst.first.op {
-            Op::Write { address, rkey } => qp.write_to_come(cx.shared, burst, (address, rkey), bytes),
-            Op::Send { receive, .. } => qp.send_to_come(cx, burst, receive, bytes),
-            Op::ReadResponse { request } => qp.answer_to_come(cx.shared, burst, request, bytes),
-            _ => None,
-        }?;
+        let place = qp.place_to_come(cx, burst, bytes)?;
         (place.space == AddressSpace::Host && fit(place.length) > 0)
             .then(|| (place.address, fit(place.length)))
     }
 }
 
 impl Qp {
+    /// Where `bytes` bytes of the packets belong, or as many of them as lie in one piece.
+    pub(crate) fn place_to_come<W: World, O: Observer>(
+        &mut self,
+        cx: &mut Cx<'_, W, O>,
+        burst: &Waiting<'_>,
+        bytes: u32,
+    ) -> Place {
+        match burst.first.op {
+            Op::Write { address, rkey } => self.write_to_come(cx.shared, burst, (address, rkey), bytes),
+            Op::Send { receive, .. } => self.send_to_come(cx, burst, receive, bytes),
+            Op::ReadResponse { request } => self.answer_to_come(cx.shared, burst, request, bytes),
+            _ => None,
+        }
+    }
+
     /// How many of the packets would be new, if they are what the first one says.
-    fn packets_to_come(&self, burst: &Waiting<'_>) -> Option<u32> {
+    pub(crate) fn packets_to_come(&self, burst: &Waiting<'_>) -> Option<u32> {
         let Waiting { from, first, payload_bytes, packets, behind_others } = *burst;
         let expected = self.is_running()
             && !(behind_others && self.responder.tracker.holds_any())

@@ -18,7 +18,8 @@
 //! halves `requester` and `responder` (`receives` and `answers` belong to the latter); `ordering` and
 //! `overlap` say what "as if in order" means; `emit` makes packets; `authz` is the one place that says
 //! who may touch which memory; `flush` is the way into the error state, `place` the batch of copies;
-//! `scatter` and `rnr` are small parts; `doom` fails work requests on purpose.
+//! `foresight` says where packets that wait will go, and `run` takes those that went there together; `scatter` and
+//! `rnr` are small parts; `doom` fails work requests on purpose.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -41,10 +42,11 @@ mod receives;
 mod requester;
 mod responder;
 mod rnr;
+mod run;
 mod scatter;
 pub mod world;
 
-pub use batch::Batch;
+pub use batch::{Batch, Run};
 pub use foresight::{follows, Waiting};
 pub use nic::Nic;
 

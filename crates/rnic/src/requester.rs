@@ -129,6 +129,15 @@ impl Requester {
         waits.then(|| (&wqe.sges, length.saturating_sub(wqe.answered)))
     }
 
+    /// `bytes` more of the answer to the READ with message number `request` (low 32 bits) are in place.
+    pub fn answer_came(&mut self, request: u32, bytes: u32) {
+        let number = self.message(extend(self.oldest_msn(), request));
+        if let Some(wqe) = number.and_then(|number| self.get_mut(number)) {
+            wqe.answer_seen = true;
+            wqe.answered += bytes;
+        }
+    }
+
     /// Whether any work request is incomplete.
     pub fn is_busy(&self) -> bool {
         self.next_to_complete().is_some()

@@ -186,7 +186,7 @@ impl Qp {
         }
     }
 
-    fn kind_of(&self, data: &Data) -> Kind {
+    pub(crate) fn kind_of(&self, data: &Data) -> Kind {
         let receive_number = |low| extend(self.responder.receives.next(), low);
         let start = |address: u64| address.wrapping_sub(u64::from(data.message.offset));
         match data.op {
@@ -262,7 +262,7 @@ impl Qp {
         Ok(())
     }
 
-    fn mark(&mut self, msn: u64, length: u32, held: bool) {
+    pub(crate) fn mark(&mut self, msn: u64, length: u32, held: bool) {
         if let Some(message) = self.responder.tracker.get_mut(msn) {
             message.arrived = true;
             message.starved = false;
@@ -300,6 +300,15 @@ impl Qp {
             shared.placement.push(owner, Copy { to, source: bytes.from((from - start) as u32, length) });
         }
         Ok(())
+    }
+
+    /// Notes that host memory nobody else has claimed holds bytes of message `msn`.
+    pub(crate) fn note_written<W, O>(&mut self, cx: &mut Cx<'_, W, O>, msn: u64, range: (u64, u64)) {
+        let ahead = msn > self.responder.tracker.head();
+        let visible = &mut cx.shared.scratch.visible;
+        visible.clear();
+        self.responder.overlaps.place(AddressSpace::Host, range, msn, ahead, visible);
+        debug_assert_eq!(visible[..], [range], "somebody else's bytes");
     }
 
     fn accept_send<W: World, O: Observer>(

@@ -82,9 +82,9 @@ pub enum Event {
     PathRestored { qpn: Qpn, path: PathId },
     /// The congestion window changed.
     Window { qpn: Qpn, bytes: u64 },
-    /// A data packet was accepted: its bytes are placed or held. `ahead` counts packets between it
-    /// and the first one missing.
-    Received { qpn: Qpn, path: PathId, bytes: u32, ahead: u32 },
+    /// Data packets of one path were accepted: their bytes are placed or held. `ahead` counts packets between the first
+    /// of them and the first one missing.
+    Received { qpn: Qpn, path: PathId, packets: u32, bytes: u32, ahead: u32 },
     /// A packet was not used.
     Dropped { qpn: Option<Qpn>, cause: DropCause },
     /// The last packet of a WRITE waits for earlier bytes.

@@ -332,6 +332,21 @@ impl Connection {
         }
     }
 
+    /// As [`Connection::arrival`], for `packets` data packets that continue one another, all of them new
+    /// ([`Connection::new_run`]): number and message number of the first. `None`: they are to be taken one by one.
+    pub fn arrival_run(&mut self, now: Now, first: &Data, packets: u32, ce: bool) -> Option<(u64, u64)> {
+        let space = first.op.space();
+        if self.config.planted.is_some() || self.new_run(space, first.psn, packets) != packets {
+            return None;
+        }
+        let taken = self.receivers[space as usize].arrival_run(now, first, packets, ce)?;
+        self.heard(now);
+        if let (Space::Response, Some(expecting)) = (space, &mut self.expecting) {
+            expecting.progress_at = now;
+        }
+        Some(taken)
+    }
+
     /// How many of `count` packets from number `psn` (low 32 bits) on would be new if they came now.
     pub fn new_run(&self, space: Space, psn: u32, count: u32) -> u32 {
         match self.handshake.peer_first_psn {

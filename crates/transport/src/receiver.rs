@@ -121,8 +121,31 @@ impl Receiver {
             }
         };
         self.ack_due = true;
-        self.note(now, data, seq, ce);
+        self.note(now, data, seq, 1, ce);
         arrival
+    }
+
+    /// Marks `packets` packets as received that continue one another and are all new ([`Receiver::new_run`]): number
+    /// and message number of the first. `None` if they cannot be of one unit.
+    pub(crate) fn arrival_run(
+        &mut self,
+        now: Now,
+        first: &Data,
+        packets: u32,
+        ce: bool,
+    ) -> Option<(u64, u64)> {
+        if packets == 0 || u32::from(first.unit.index) + packets > 64 || first.part.is_some() {
+            return None;
+        }
+        let seq = ids::extend(self.base, first.psn);
+        let end = seq + u64::from(packets);
+        self.received.ensure(self.base, self.end, end);
+        self.received.set_range(seq, end);
+        self.anything = true;
+        self.end = self.end.max(end);
+        self.ack_due = true;
+        self.note(now, first, seq, u64::MAX >> (64 - packets), ce);
+        Some((seq, self.extend_msn(first.message.msn)))
     }
 
     /// Marks a packet, or a part of it, as received.
@@ -184,23 +207,25 @@ impl Receiver {
         msn
     }
 
-    fn note(&mut self, now: Now, data: &Data, seq: u64, ce: bool) {
-        let bit = 1u64 << (data.unit.index & 63);
+    /// Notes packets of a unit for its report: those in `run`, counted from `seq`, the number of `data`.
+    fn note(&mut self, now: Now, data: &Data, seq: u64, run: u64, ce: bool) {
+        let index = data.unit.index & 63;
+        let mask = run << index;
         let same = |p: &&mut Pending| p.unit.transmit == data.unit.transmit && p.unit.path == data.unit.path;
         if let Some(pending) = self.pending.iter_mut().rev().take(16).find(same) {
-            if pending.mask & bit == 0 {
-                pending.ce += u8::from(ce);
+            if ce {
+                pending.ce += (mask & !pending.mask).count_ones() as u8;
             }
-            pending.mask |= bit;
+            pending.mask |= mask;
             pending.arrived = now;
             return;
         }
         if self.pending.len() >= PENDING_MAX {
             self.pending.pop_front();
         }
-        let first = seq.wrapping_sub(u64::from(data.unit.index & 63));
-        let unit = data.unit;
-        self.pending.push_back(Pending { unit, first, mask: bit, ce: u8::from(ce), arrived: now });
+        let first = seq.wrapping_sub(u64::from(index));
+        let ce = if ce { mask.count_ones() as u8 } else { 0 };
+        self.pending.push_back(Pending { unit: data.unit, first, mask, ce, arrived: now });
     }
 
     /// Forgets that `seq`, or `part` of it, came. Numbers that an ACK has already vouched for stay received.

@@ -8,7 +8,7 @@ use srdma_seams::fault::Class;
 use srdma_seams::{ConnectionId, PathId, Qpn, Rng, TransmitId};
 use srdma_wire::{
     emit, emit_data, emit_run, parse, peek, Data, EmitError, Follower, Message, Op, Packet, ParseError,
-    UnitTag, DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX,
+    UnitTag, DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX,
 };
 
 /// Where the header ends, hence what the header check covers.
@@ -251,4 +251,66 @@ fn a_follower_finds_what_parsing_each_packet_finds() {
         }
     }
     assert!(followed > 20_000 && refused > 1_000, "{followed} {refused}");
+}
+
+/// Bursts with a packet damaged, swapped, repeated or missing somewhere: a run ends right before the first packet that
+/// does not continue the one before it, and whoever parses on sees what he would have seen without runs.
+#[test]
+fn a_run_ends_before_the_first_packet_that_does_not_continue_it() {
+    let seed = 0x5eed_0006;
+    let mut rng = Rng::stream(seed, "runs", 0);
+    let (mut whole, mut broken) = (0, 0);
+    for round in 0..20_000 {
+        let Packet::Data(mut first) = packet(&mut rng) else { continue };
+        if rng.below(4) > 0 {
+            (first.payload_crc, first.tag, first.part) = (None, None, None);
+            first.unit = UnitTag { index: first.unit.index % 8, packets: 64, ..first.unit };
+        }
+        let mut header = vec![0; DATA_HEADER_BYTES_MAX];
+        let stride = match emit_data(&first, &mut header) {
+            Ok(bytes) => bytes + 1 + rng.below(64) as usize,
+            Err(_) => continue,
+        };
+        let each = (stride - header_bytes(&Packet::Data(first))) as u32;
+        let count = 2 + rng.below(12) as u8;
+        let mut datagrams: Vec<Vec<u8>> = (0..count)
+            .map_while(|step| first.continued(step, each))
+            .map_while(|data| emit_data(&data, &mut header).ok().map(|bytes| header[..bytes].to_vec()))
+            .collect();
+        datagrams.iter_mut().for_each(|datagram| datagram.resize(stride, 0));
+        let at = rng.below(datagrams.len() as u64) as usize;
+        match rng.below(5) {
+            0 => flip(&mut datagrams[at], rng.below(56 * 8) as usize),
+            1 => drop(datagrams.remove(at)),
+            2 => datagrams.insert(at, datagrams[at].clone()),
+            3 => datagrams.swap(0, at),
+            _ => {}
+        }
+        let Some(Ok((Packet::Data(begin), _))) = datagrams.first().map(|datagram| parse(datagram)) else {
+            continue;
+        };
+        let is_plain = header_bytes(&Packet::Data(begin)) == DATA_HEADER_BYTES;
+        let expected = 1 + datagrams[1..]
+            .iter()
+            .zip(1u8..)
+            .take_while(|(datagram, step)| {
+                let Some(next) = begin.continued(*step, each).filter(|_| is_plain) else { return false };
+                // To the bit: what a switch has marked is read in full.
+                let same =
+                    emit_data(&next, &mut header).is_ok_and(|bytes| datagram.starts_with(&header[..bytes]));
+                same && parse(datagram).is_ok_and(|(packet, _)| packet == Packet::Data(next))
+            })
+            .count() as u32;
+        let (mut follower, burst) = (Follower::new(), datagrams.concat());
+        assert!(follower.parse(&datagrams[0]).is_ok());
+        let asked = 1 + rng.below(datagrams.len() as u64) as u32;
+        let run = follower.continues(&burst, stride, asked);
+        assert_eq!(run, expected.min(asked), "seed {seed:#x}, round {round}: {begin:?}");
+        for datagram in &datagrams[run as usize..] {
+            assert_eq!(follower.parse(datagram), parse(datagram), "seed {seed:#x}, round {round}");
+        }
+        whole += u32::from(run as usize == datagrams.len() && run > 1);
+        broken += u32::from((run as usize) < datagrams.len());
+    }
+    assert!(whole > 500 && broken > 2_000, "{whole} {broken}");
 }

@@ -89,7 +89,7 @@ impl Nic {
                 continue;
             };
             let Some(qp) = self.qps.at(position) else { continue };
-            qp.on_packet(&mut Cx { now, world, obs, shared: &mut self.shared }, &arrived);
+            qp.take(&mut Cx { now, world, obs, shared: &mut self.shared }, &arrived);
             if !core::mem::replace(&mut qp.is_touched, true) {
                 self.touched.push(position);
             }

@@ -103,7 +103,7 @@ pub(crate) struct Qp {
     /// Cumulative packet numbers last acknowledged, per space.
     acked: [Option<u32>; 2],
     /// First packet number not yet received, as far as known here, per space.
-    next_seq: [u64; 2],
+    pub next_seq: [u64; 2],
 }
 
 impl Qp {
@@ -154,7 +154,7 @@ impl Qp {
     /// A packet for this queue pair came.
     pub fn on_packet<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, arrived: &Arrived<'_>) {
         let connection = match arrived.says {
-            Says::Data(data) => data.connection,
+            Says::Data(data) | Says::Run(data, _) => data.connection,
             Says::Other(Packet::Hello(hello)) => return self.on_hello(cx, hello, arrived.from),
             Says::Other(Packet::Ack(ack)) => ack.connection,
             Says::Other(Packet::Nak(nak)) => nak.connection,
@@ -172,6 +172,8 @@ impl Qp {
         }
         match arrived.says {
             Says::Data(data) => self.on_data(cx, data, arrived.payload, arrived.ce),
+            // Taken apart by the device.
+            Says::Run(..) => {}
             Says::Other(Packet::Ack(ack)) => self.on_ack(cx, ack),
             Says::Other(Packet::Nak(nak)) => self.on_nak(cx, nak),
             Says::Other(Packet::Close(_)) => self.on_close(cx),
@@ -221,37 +223,20 @@ impl Qp {
             Arrival::Stale => return cx.dropped(self.qpn, DropCause::Stale),
             Arrival::Beyond => return cx.dropped(self.qpn, DropCause::BeyondWindow),
         };
-        if let Some(landed) = data.op.landed() {
-            if conn.on_landed(cx.now, landed, cx.obs).is_err() {
-                cx.dropped(self.qpn, DropCause::BogusAck);
-            }
-        }
+        self.hear_landed(cx, data);
         self.notice_established(cx);
         let accepted = match space {
             Space::Request => self.on_request(cx, data, payload, (seq, msn)),
             Space::Response => self.on_answer(cx, data, payload, seq),
         };
         if accepted {
-            let (ahead, bytes) = (self.ahead(space, seq), payload.length);
-            cx.event(Event::Received { qpn: self.qpn, path: data.unit.path, bytes, ahead });
+            let (ahead, bytes) = (self.ahead(space, seq, 1), payload.length);
+            cx.event(Event::Received { qpn: self.qpn, path: data.unit.path, packets: 1, bytes, ahead });
         }
-    }
-
-    /// Packets between this one and the first missing one. Transport moves its count only with an
-    /// ACK, so runs within a batch are followed here.
-    fn ahead(&mut self, space: Space, seq: u64) -> u32 {
-        let acked = self.conn.as_ref().map_or(0, |conn| conn.received_before(space));
-        let next = &mut self.next_seq[space as usize];
-        *next = (*next).max(acked);
-        let ahead = seq.saturating_sub(*next);
-        if ahead == 0 {
-            *next = seq + 1;
-        }
-        ahead.min(u64::from(u32::MAX)) as u32
     }
 
     /// The first packet in RTR is worth an event (IBTA 11.6.3.1, "communication established").
-    fn notice_established<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
+    pub fn notice_established<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
         if !self.established {
             self.established = true;
             if self.attributes.state == QpState::Rtr {

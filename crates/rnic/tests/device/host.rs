@@ -84,6 +84,21 @@ pub struct Journal {
     verified: usize,
 }
 
+/// Where payloads of a buffer lie already, one packet every `stride` bytes of it.
+pub struct Away {
+    pub address: u64,
+    pub payload_bytes: u32,
+    pub stride: u32,
+}
+
+impl Away {
+    fn address_of(&self, payload: PayloadRef) -> u64 {
+        let index = u64::from((payload.offset - 7) / self.stride);
+        let within = u64::from((payload.offset - 7) % self.stride);
+        self.address + index * u64::from(self.payload_bytes) + within
+    }
+}
+
 #[derive(Default)]
 pub struct World {
     pub memory: Vec<u8>,
@@ -95,7 +110,10 @@ pub struct World {
     pub events: Vec<AsyncEvent>,
     pub buffers: Vec<Vec<u8>>,
     /// Payloads that lie at their place already: buffer and address.
-    pub away: HashMap<u32, u64>,
+    pub away: HashMap<u32, Away>,
+    /// Bursts whose packets were offered as one.
+    pub runs: u64,
+
     pub copies_saved: u64,
     pub holds: HashMap<u32, Vec<u8>>,
     pub holds_max: usize,
@@ -279,7 +297,7 @@ impl Mover for World {
                     if self
                         .away
                         .get(&payload.buffer)
-                        .is_some_and(|place| place + u64::from(payload.offset - 7) == copy.to.address) =>
+                        .is_some_and(|away| away.address_of(payload) == copy.to.address) =>
                 {
                     self.copies_saved += 1;
                     self.copies_done += 1;

@@ -484,6 +484,7 @@ struct Seen {
     ahead: usize,
     narrowed: usize,
     straight: u64,
+    runs: usize,
 }
 
 impl Seen {
@@ -491,6 +492,7 @@ impl Seen {
         use srdma_seams::event::{DropCause, Event};
         for host in &net.hosts {
             self.straight += host.world.copies_saved;
+            self.runs += host.counts.count(|event| matches!(event, Event::Received { packets: 2.., .. }));
             self.held += host.counts.count(|event| matches!(event, Event::Held { .. }));
             self.rnr += host.counts.count(|event| matches!(event, Event::RnrReceived { .. }));
             self.ahead += host.counts.count(|event| matches!(event, Event::Received { ahead: 1.., .. }));
@@ -501,7 +503,8 @@ impl Seen {
     }
 
     fn check(&self) {
-        let all = [self.held, self.hold_full, self.rnr, self.duplicates, self.ahead, self.narrowed];
+        let all =
+            [self.held, self.hold_full, self.rnr, self.duplicates, self.ahead, self.narrowed, self.runs];
         assert!(all.iter().all(|&count| count > 100) && self.straight > 100, "{self:?}");
     }
 }

@@ -47,7 +47,48 @@ impl Follower {
     }
 }
 
+impl Follower {
+    /// How many packets of a burst continue its first one, which was parsed last: `burst` holds packets of `stride`
+    /// bytes each, of which only the headers need be there, and `packets` of them are asked about. The first counts;
+    /// it is the only one if its header has extensions.
+    #[inline]
+    pub fn continues(&mut self, burst: &[u8], stride: usize, packets: u32) -> u32 {
+        let Some(last) = self.last.as_mut().filter(|last| burst.first_chunk() == Some(&last.header)) else {
+            return 1;
+        };
+        let wanted = burst.chunks_exact(stride.max(DATA_HEADER_BYTES)).take(packets as usize);
+        let (mut header, mut count) = (last.header, 0u8);
+        for packet in wanted.skip(1) {
+            let expected = Moving::next_header(&header, last.payload_bytes, &last.data.op);
+            if packet.first_chunk() != Some(&expected) {
+                break;
+            }
+            (header, count) = (expected, count.saturating_add(1));
+        }
+        // Those between cannot be out of range if neither end is. Only a sender who means ill makes one that is.
+        while let Some(before) = count.checked_sub(1) {
+            if let Some(data) = last.allows(count) {
+                (last.header, last.data) = (header, data);
+                break;
+            }
+            count = before;
+            header = last.header;
+            for _ in 0..count {
+                header = Moving::next_header(&header, last.payload_bytes, &last.data.op);
+            }
+        }
+        u32::from(count).saturating_add(1)
+    }
+}
+
 impl Last {
+    /// The packet so many steps on, if it can be one that carries as much.
+    fn allows(&self, steps: u8) -> Option<Data> {
+        let data = self.data.continued(steps, self.payload_bytes)?;
+        data::validate_received(&data, self.payload_bytes as usize, DATA_HEADER_BYTES).ok()?;
+        Some(data)
+    }
+
     /// What `datagram` says, if its header is the one that was to come.
     #[inline]
     fn follow(&mut self, datagram: &[u8]) -> Option<Data> {
