@@ -246,7 +246,8 @@ fn listen(shared: &Arc<Shared>, habits: &mut Habits, watchers: &mut Watchers) ->
         shared.progress_blocking();
         return Woken::default();
     }
-    if habits.comes_thick(shared.received_bytes.load(Ordering::Relaxed)) {
+    let comes_thick = habits.comes_thick(shared.received_bytes.load(Ordering::Relaxed));
+    if comes_thick && shared.is_drained.load(Ordering::Relaxed) {
         return doze(shared, watchers, deadline);
     }
     let woken = watchers.sleep(shared, socket, deadline, clock::now());

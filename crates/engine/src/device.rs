@@ -150,6 +150,8 @@ pub(crate) struct Shared {
     socket: AtomicI32,
     /// Bytes that the device has received so far.
     pub(crate) received_bytes: AtomicU64,
+    /// The last look at the socket left nothing in it.
+    pub(crate) is_drained: AtomicBool,
     /// Callers that wait at the socket: what comes is theirs, or they would sleep on while another thread
     /// completes what they wait for.
     pub(crate) callers_waiting: AtomicU32,
@@ -288,6 +290,7 @@ impl Shared {
         worker.announce();
         if let Some(endpoint) = &worker.world.endpoint {
             self.received_bytes.store(endpoint.received_bytes(), Ordering::Relaxed);
+            self.is_drained.store(worker.is_drained, Ordering::Relaxed);
         }
         // Before it sleeps, whoever is awake takes the lock and asks for himself; who naps will be up soon.
         let deadline = if self.pillow.is_awake() { None } else { worker.deadline(clock::now()) };
@@ -352,6 +355,7 @@ impl Device {
             patience: Patience::default(),
             socket: AtomicI32::new(-1),
             received_bytes: AtomicU64::new(0),
+            is_drained: AtomicBool::new(false),
             callers_waiting: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             failed: AtomicBool::new(false),

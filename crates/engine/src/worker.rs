@@ -41,6 +41,8 @@ pub(crate) struct Worker {
     pub(crate) received: Batch,
     /// More could be sent at once.
     pub(crate) more: bool,
+    /// The last look at the socket left nothing in it.
+    pub(crate) is_drained: bool,
     delayed_until: Option<Now>,
     looked_after: Now,
     /// Descriptors are no longer ours.
@@ -72,6 +74,7 @@ impl Worker {
             numbers: None,
             received: Batch::new(),
             more: false,
+            is_drained: false,
             delayed_until: None,
             looked_after: Now(0),
             is_lost: false,
@@ -178,6 +181,7 @@ impl Worker {
                 filled = self.receive_batch();
             }
             let drained = matches!(filled, Filled::Drained);
+            self.is_drained = drained;
             self.answer_echoes(now);
             let Worker { nic, world, counters, received, .. } = self;
             if received.is_empty() && drained {
