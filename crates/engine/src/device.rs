@@ -1,19 +1,20 @@
 //! A device: the worker behind its lock, the doorbells in front of it, and the control calls.
 
+mod error;
+
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-use srdma_abi::control::LIMITS;
 use srdma_abi::{AsyncEvent, AsyncKind, Cause, PortInfo, QpAttributes, QpInit, QpMask, QpState};
 use srdma_memory::Rights;
 use srdma_net::interfaces::{self, Interface};
 use srdma_net::{Capture, Endpoint, ReceiveBatch, SlotHandle};
 use srdma_ring::{CompletionProducer, DoorbellPage, WorkConsumer};
 use srdma_rnic::world::Queues;
-use srdma_rnic::{ControlError, Nic, NicConfig};
+use srdma_rnic::{Nic, NicConfig};
 use srdma_seams::{ConnectionId, Cqn, FaultPlan, MrKey, Now, PdId, Qpn};
 use srdma_transport::{Config, ANSWER_WAIT};
 
@@ -26,6 +27,7 @@ use crate::wake::Pillow;
 use crate::watch::{Descriptors, Watch};
 use crate::worker::Worker;
 use crate::{announce, background, claims, clock, stats};
+pub use error::{DeviceError, StartError};
 
 /// Receive buffers of 64 KiB: what one system call may bring.
 const RECEIVE_BUFFERS: usize = 32;
@@ -44,98 +46,6 @@ fn datagram_bytes_max(address: IpAddr, mtu_bytes: u32) -> u16 {
 fn interface_of(address: IpAddr) -> std::io::Result<Option<Interface>> {
     let addresses = interfaces::usable_addresses(true)?;
     Ok(addresses.into_iter().find(|found| found.ip == address).map(|found| found.interface))
-}
-
-/// Why a device cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Called in a child after fork.
-    #[error(
-        "This process is a child after fork: its RDMA objects belong to the parent; exec a program instead"
-    )]
-    Forked,
-    /// The address cannot be used.
-    #[error(transparent)]
-    Open(#[from] srdma_net::OpenError),
-    /// A file of the options cannot be written.
-    #[error("Cannot write {path}: {source}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The system refuses something else.
-    #[error("{what}: {source}")]
-    System {
-        /// What was being done.
-        what: &'static str,
-        /// Why it failed.
-        source: std::io::Error,
-    },
-    /// A setting is out of range.
-    #[error("{0}")]
-    Setting(String),
-}
-
-impl StartError {
-    /// Positive errno for the C caller.
-    pub fn errno(&self) -> i32 {
-        match self {
-            StartError::Forked => libc::EIO,
-            StartError::Open(srdma_net::OpenError::TooManyFiles) => libc::EMFILE,
-            StartError::Open(srdma_net::OpenError::AllSlotsTaken { .. }) => libc::EADDRINUSE,
-            StartError::Open(_) => libc::EADDRNOTAVAIL,
-            StartError::File { source, .. } | StartError::System { source, .. } => {
-                source.raw_os_error().unwrap_or(libc::EIO)
-            }
-            StartError::Setting(_) => libc::EINVAL,
-        }
-    }
-}
-
-/// Why a control call was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
-    /// The device could not start.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// The RNIC refused.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// No queue-pair number is free.
-    #[error(
-        "All {} queue-pair numbers of this device's slot are in use or were freed less than two seconds ago; at most \
-         {} queue pairs can exist at once", Numbers::MAX, LIMITS.max_qp
-    )]
-    Numbers,
-    /// The kernel's routing knows no way to the peer.
-    #[error("No route from {local} to {peer}: {source}")]
-    NoRoute {
-        /// Our address.
-        local: IpAddr,
-        /// The peer's.
-        peer: IpAddr,
-        /// What the kernel says.
-        source: std::io::Error,
-    },
-    /// The device is gone (after fork, or at exit).
-    #[error("The device is gone")]
-    Gone,
-}
-
-impl DeviceError {
-    /// Positive errno for the C caller.
-    pub fn errno(&self) -> i32 {
-        match self {
-            DeviceError::Start(start) => start.errno(),
-            DeviceError::Control(ControlError::Busy(_)) => libc::EBUSY,
-            DeviceError::Control(ControlError::Limit { .. }) | DeviceError::Numbers => libc::ENOMEM,
-            DeviceError::Control(_) => libc::EINVAL,
-            DeviceError::NoRoute { source, .. } => source.raw_os_error().unwrap_or(libc::ENETUNREACH),
-            DeviceError::Gone => libc::EIO,
-        }
-    }
 }
 
 /// What callers and the background thread share.

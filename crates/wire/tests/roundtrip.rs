@@ -8,7 +8,7 @@ use srdma_seams::fault::Class;
 use srdma_seams::{ConnectionId, PathId, Qpn, Rng, TransmitId};
 use srdma_wire::{
     emit, emit_data, emit_run, parse, peek, Data, EmitError, Follower, Message, Op, Packet, ParseError,
-    UnitTag, DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX,
+    Space, UnitTag, DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, HEADER_BYTES_MAX,
 };
 
 /// Where the header ends, hence what the header check covers.
@@ -266,13 +266,15 @@ fn a_run_ends_before_the_first_packet_that_does_not_continue_it() {
             (first.payload_crc, first.tag, first.part) = (None, None, None);
             first.unit = UnitTag { index: first.unit.index % 8, packets: 64, ..first.unit };
         }
+        let (each, count) = (1 + rng.below(64) as u32, 2 + rng.below(12) as u8);
+        if first.op.space() == Space::Request && rng.below(2) == 0 {
+            first.op = Op::Write { address: rng.next_u64(), rkey: 7 };
+            first.message.offset %= 1 << 30;
+            first.message.length = first.message.offset + each * u32::from(count);
+        }
         let mut header = vec![0; DATA_HEADER_BYTES_MAX];
-        let stride = match emit_data(&first, &mut header) {
-            Ok(bytes) => bytes + 1 + rng.below(64) as usize,
-            Err(_) => continue,
-        };
-        let each = (stride - header_bytes(&Packet::Data(first))) as u32;
-        let count = 2 + rng.below(12) as u8;
+        let Ok(bytes) = emit_data(&first, &mut header) else { continue };
+        let stride = bytes + each as usize;
         let mut datagrams: Vec<Vec<u8>> = (0..count)
             .map_while(|step| first.continued(step, each))
             .map_while(|data| emit_data(&data, &mut header).ok().map(|bytes| header[..bytes].to_vec()))

@@ -530,7 +530,7 @@ impl Host {
         };
         let packets = burst.iter().enumerate().take_while(continues).count();
         self.world.runs += u64::from(packets > 1);
-        if packets < 2 || self.world.runs % 4 == 0 {
+        if packets < 2 || self.world.runs.is_multiple_of(4) {
             return 0;
         }
         let buffer = self.world.buffers.len() as u32;
