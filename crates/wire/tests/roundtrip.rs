@@ -260,7 +260,7 @@ fn a_run_ends_before_the_first_packet_that_does_not_continue_it() {
     let seed = 0x5eed_0006;
     let mut rng = Rng::stream(seed, "runs", 0);
     let (mut whole, mut broken) = (0, 0);
-    for round in 0..20_000 {
+    for round in 0..60_000 {
         let Packet::Data(mut first) = packet(&mut rng) else { continue };
         if rng.below(4) > 0 {
             (first.payload_crc, first.tag, first.part) = (None, None, None);
