@@ -291,16 +291,19 @@ fn a_run_ends_before_the_first_packet_that_does_not_continue_it() {
         let Some(Ok((Packet::Data(begin), _))) = datagrams.first().map(|datagram| parse(datagram)) else {
             continue;
         };
-        let is_plain = header_bytes(&Packet::Data(begin)) == DATA_HEADER_BYTES;
+        // To the bit: what a switch has marked is read in full.
+        let mut is_like = |datagram: &[u8], data: &Data| {
+            emit_data(data, &mut header).is_ok_and(|bytes| datagram.starts_with(&header[..bytes]))
+        };
+        let is_plain =
+            header_bytes(&Packet::Data(begin)) == DATA_HEADER_BYTES && is_like(&datagrams[0], &begin);
         let expected = 1 + datagrams[1..]
             .iter()
             .zip(1u8..)
             .take_while(|(datagram, step)| {
                 let Some(next) = begin.continued(*step, each).filter(|_| is_plain) else { return false };
-                // To the bit: what a switch has marked is read in full.
-                let same =
-                    emit_data(&next, &mut header).is_ok_and(|bytes| datagram.starts_with(&header[..bytes]));
-                same && parse(datagram).is_ok_and(|(packet, _)| packet == Packet::Data(next))
+                is_like(datagram, &next)
+                    && parse(datagram).is_ok_and(|(packet, _)| packet == Packet::Data(next))
             })
             .count() as u32;
         let (mut follower, burst) = (Follower::new(), datagrams.concat());
