@@ -50,9 +50,12 @@ pub fn sweep(probers: &mut [Prober], peer: IpAddr, bounds: Bounds) -> Vec<Trace>
         if traces.iter().all(|trace| trace.reached.is_some()) || Instant::now() >= end {
             break;
         }
-        let heard = traces.iter().any(|trace| at(trace, ttl).is_some() || trace.reached == Some(ttl));
+        let router = traces.iter().any(|trace| at(trace, ttl).is_some());
+        let heard = router || traces.iter().any(|trace| trace.reached == Some(ttl));
         silent_hops = if heard { 0 } else { silent_hops + 1 };
-        if silent_hops == SILENT_HOPS_MAX {
+        // A peer that refuses does so ever more slowly; whoever is silent from here on is most likely the peer.
+        let refused = traces.iter().any(|trace| trace.refused);
+        if silent_hops == SILENT_HOPS_MAX || (refused && !router) {
             break;
         }
     }
@@ -94,11 +97,12 @@ fn settle(probers: &mut [Prober], ttl: u8, peer: IpAddr, traces: &mut [Trace], p
 
 /// Enters an answer in the trace of its source port. Never enough: the caller decides by time.
 fn note(trace: &mut Trace, peer: IpAddr, answer: Answer) -> bool {
-    let arrived = |trace: &mut Trace, ttl: u8| {
+    let arrived = |trace: &mut Trace, ttl: u8, refused: bool| {
+        trace.refused = refused && (trace.refused || trace.reached.is_none());
         trace.reached = Some(trace.reached.map_or(ttl, |known| known.min(ttl)));
     };
     match answer {
-        Answer::Reply { sent, .. } => arrived(trace, sent.ttl),
+        Answer::Reply { sent, .. } => arrived(trace, sent.ttl, false),
         Answer::Refused { sent, refusal } => match (refusal.icmp, refusal.by) {
             (Icmp::TimeExceeded, Some(router)) => {
                 let index = usize::from(sent.ttl.saturating_sub(1));
@@ -107,7 +111,7 @@ fn note(trace: &mut Trace, peer: IpAddr, answer: Answer) -> bool {
                 }
                 trace.routers[index] = Some(router);
             }
-            (Icmp::PortUnreachable, Some(by)) if by == peer => arrived(trace, sent.ttl),
+            (Icmp::PortUnreachable, Some(by)) if by == peer => arrived(trace, sent.ttl, true),
             _ => {}
         },
     }

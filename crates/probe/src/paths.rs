@@ -18,6 +18,8 @@ pub struct Trace {
     pub routers: Vec<Option<IpAddr>>,
     /// Least time-to-live with which the peer was reached.
     pub reached: Option<u8>,
+    /// It was reached only in that it refused. Hosts limit their refusals, so it may be nearer than `reached` says.
+    pub refused: bool,
 }
 
 impl Trace {
@@ -123,16 +125,20 @@ pub fn hop(traces: &[Trace], index: usize) -> Hop {
 /// Draws the conclusion.
 pub fn discover(traces: &[Trace]) -> Discovery {
     let reached = traces.iter().filter(|trace| trace.reached.is_some()).count();
-    // Beyond the last router that answered, traces that never arrived say nothing.
+    // Beyond the last router that answered, traces that never arrived say nothing, nor do those that were refused: what
+    // is silent there may as well be the peer.
     let last_heard = |trace: &Trace| trace.routers.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
-    let depth = traces.iter().map(|trace| trace.length().unwrap_or(last_heard(trace))).max().unwrap_or(0);
+    let known_length = |trace: &Trace| trace.length().filter(|_| !trace.refused);
+    let depth =
+        traces.iter().map(|trace| known_length(trace).unwrap_or(last_heard(trace))).max().unwrap_or(0);
+    let is_next = traces.iter().any(|trace| trace.length() == Some(0));
     let hops: Vec<Hop> = (0..depth).map(|index| hop(traces, index)).collect();
     let whole: Vec<Vec<IpAddr>> = traces.iter().filter_map(|trace| whole_path(trace, &hops)).collect();
     let known = whole.len();
     let distinct = whole.into_iter().collect::<BTreeSet<_>>().len();
     let heard = hops.iter().any(|hop| hop.answered > 0);
     let least = hops.iter().map(|hop| hop.routers.len()).max().unwrap_or(0).max(distinct);
-    let count = if depth == 0 && reached > 0 {
+    let count = if depth == 0 && is_next {
         Count::Direct
     } else if !heard {
         Count::Unknown
@@ -172,6 +178,7 @@ mod tests {
             source_port: 1,
             routers: numbers.iter().enumerate().map(name).collect(),
             reached: Some(numbers.len() as u8 + 1),
+            refused: false,
         }
     }
 
@@ -229,6 +236,21 @@ mod tests {
         ];
         for (name, traces, count) in table {
             assert_eq!(discover(&traces).count, count, "{name}");
+        }
+    }
+
+    /// A host that refuses, but not each time, is not taken for a row of silent routers.
+    #[test]
+    fn a_peer_that_limits_its_refusals_is_no_hop() {
+        let refused = |routers: &[u8], ttl: u8| Trace { reached: Some(ttl), refused: true, ..trace(routers) };
+        for (traces, hops, count) in [
+            (vec![refused(&[], 1), refused(&[0, 0], 3), refused(&[0; 13], 14)], 0, Count::Direct),
+            (vec![refused(&[0, 0], 3), refused(&[0; 13], 14)], 0, Count::Unknown),
+            (vec![refused(&[1], 2), refused(&[1, 0, 0], 4), refused(&[0; 13], 14)], 1, Count::AtLeast(1)),
+            (vec![refused(&[0, 2, 0], 4), trace(&[1, 2, 0])], 3, Count::AtLeast(1)),
+        ] {
+            let found = discover(&traces);
+            assert_eq!((found.hops.len(), found.count), (hops, count), "{traces:?}");
         }
     }
 
