@@ -78,6 +78,7 @@ fn counts(stats: &Stats, messages: f64) -> Vec<(&'static str, f64)> {
         ("calls that receive", per(stats.receive_calls())),
         ("of these, found nothing", per(stats.receive_empty())),
         ("calls that place", per(stats.placement_calls())),
+        ("packets put in place by the socket", per(stats.placed_straight())),
     ]
 }
 
@@ -103,7 +104,7 @@ fn instructions(
     let out = format!("--callgrind-out-file={}/%p", folder.display());
     let mut pair = Pair::new("env").limit(180);
     pair.argv.extend([format!("LD_PRELOAD={}", clock.display()), format!("SLOW_CLOCK={SLOWER}")]);
-    pair.argv.extend(["valgrind", "--quiet", "--tool=callgrind", &out].map(str::to_owned));
+    pair.argv.extend(["valgrind", "--quiet", "--fair-sched=yes", "--tool=callgrind", &out].map(str::to_owned));
     pair.argv.extend(argv(launcher, case.sleeping, messages)?);
     let mut pids = [0; 2];
     pair.run_while_both(launcher, fabric, |client, server| {

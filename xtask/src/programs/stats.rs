@@ -79,6 +79,11 @@ impl Stats {
         self.memory["placement_calls"].as_u64().unwrap_or(0)
     }
 
+    /// Packets whose payload the socket put in its place.
+    pub fn placed_straight(&self) -> u64 {
+        self.memory["placed_straight"].as_u64().unwrap_or(0)
+    }
+
     /// Datagrams that the kernel had no room for.
     pub fn kernel_drops(&self) -> u64 {
         self.socket["kernel_drops"].as_u64().unwrap_or(0)
