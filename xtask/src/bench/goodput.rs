@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 
 use crate::fabric::Fabric;
 use crate::programs::stats::{self, Stats};
@@ -15,6 +15,9 @@ use crate::suite;
 
 /// Between a change and the look at what it brings.
 const SETTLING: Duration = Duration::from_millis(500);
+
+/// A program that has no processor to itself may take its time to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// A client that WRITEs 64 KiB after 64 KiB, and its server.
 pub struct Writers<'a> {
@@ -64,7 +67,14 @@ impl Writers<'_> {
     }
 
     fn look(&self) -> Result<(Instant, Sight)> {
-        let device = stats::live(self.launcher, self.pids[1])?.context("the server has no device")?;
+        let server = self.pids[1];
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        let device = loop {
+            match stats::live(self.launcher, server)? {
+                Some(device) => break device,
+                None => ensure!(Instant::now() < deadline, "process {server} does not say what it received"),
+            }
+        };
         let now = Instant::now();
         let cpu_s = self.pids.iter().map(|&pid| cpu_s(pid)).sum::<Result<f64>>()?;
         Ok((now, Sight { bytes: Stats::from_json(device)?.payload_received(), cpu_s }))

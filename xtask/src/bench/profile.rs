@@ -104,7 +104,8 @@ fn instructions(
     let out = format!("--callgrind-out-file={}/%p", folder.display());
     let mut pair = Pair::new("env").limit(180);
     pair.argv.extend([format!("LD_PRELOAD={}", clock.display()), format!("SLOW_CLOCK={SLOWER}")]);
-    pair.argv.extend(["valgrind", "--quiet", "--fair-sched=yes", "--tool=callgrind", &out].map(str::to_owned));
+    pair.argv
+        .extend(["valgrind", "--quiet", "--fair-sched=yes", "--tool=callgrind", &out].map(str::to_owned));
     pair.argv.extend(argv(launcher, case.sleeping, messages)?);
     let mut pids = [0; 2];
     pair.run_while_both(launcher, fabric, |client, server| {
