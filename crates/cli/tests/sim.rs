@@ -93,6 +93,38 @@ fn a_scenario_that_is_wrong_is_named_by_line_and_leaves_nothing() {
 }
 
 #[test]
+fn files_of_htsim_need_no_scenario_and_go_before_one() {
+    let folder = Folder::new("htsim");
+    let tier =
+        |n, more: &str| format!("Tier {n}\nDownlink_speed_Gbps 100\nDownlink_Latency_ns 1000\n{more}\n");
+    let topology = format!(
+        "Nodes 8\nTiers 2\nPodsize 8\n{}{}",
+        tier(0, "Radix_Down 4\nRadix_Up 4"),
+        tier(1, "Radix_Down 2")
+    );
+    std::fs::write(folder.0.join("small.topo"), topology).unwrap();
+    std::fs::write(folder.0.join("two.cm"), "Nodes 8\nConnections 2\n0->5 size 9000\n6->1 start 3 size 64\n")
+        .unwrap();
+    let run = |more: &[&str]| srdma(&folder).args(more).output().unwrap();
+    let out = run(&["--topo", "small.topo", "--tm", "two.cm"]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(out.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        text.contains("two (seed 1)") && text.contains("2 of 2") && folder.0.join("two.out").exists(),
+        "{text}"
+    );
+    folder.scenario(SCENARIO);
+    let out = run(&["scenario.toml", "--tm", "two.cm"]);
+    assert!(String::from_utf8(out.stdout).unwrap().contains("2 of 2"));
+    let out = run(&["--tm", "two.cm"]);
+    assert_eq!(out.status.code(), Some(2));
+    std::fs::write(folder.0.join("large.cm"), "Nodes 99\n98->5 size 9000\n").unwrap();
+    let out = run(&["--topo", "small.topo", "--tm", "large.cm"]);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.contains("needs 99 hosts, but the network has 8") && out.status.code() == Some(2), "{said}");
+}
+
+#[test]
 fn what_is_not_received_within_the_limit_is_a_failure() {
     let folder = Folder::new("limit");
     let path = folder.scenario(&format!("{SCENARIO}[run]\nlimit_ms = 0.01\n"));

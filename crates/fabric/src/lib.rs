@@ -20,7 +20,7 @@
 //!
 //! # How to read it
 //!
-//! `time`, `queue` (events in order of time), `link` (a queue and a wire), `topology` (plain descriptions), `routes` (who
+//! `time`, `queue` (events in order of time), `link` (a queue and a wire), `topology` and `fat_tree` (plain descriptions), `routes` (who
 //! may carry a packet on), `packet` (what flies), `turns` (node by node), `network` (links and events: a packet from hop to hop), `host` (an RNIC and
 //! the world it sees), `ground` (its memory), `watch` (what it reports), `fabric` (the whole).
 #![no_std]
@@ -29,6 +29,7 @@
 extern crate alloc;
 
 mod fabric;
+mod fat_tree;
 mod ground;
 mod host;
 mod link;
@@ -43,6 +44,7 @@ mod watch;
 
 pub use crate::network::{Audit, Imbalance};
 pub use fabric::{Change, Fabric, FabricConfig, FabricError, Flow, FlowId, Notice, Planted, Post, Stop};
+pub use fat_tree::{FatTree, Tier};
 pub use ground::{Ground, Nothing, Origin, Pattern};
 pub use link::{Cut, Link, LinkCounts, LinkId, QueueLimits};
 pub use time::{Rate, Time};

@@ -64,6 +64,16 @@ pub enum TopologyError {
         /// What it is.
         value: u64,
     },
+    /// One number is no multiple of another.
+    #[error("{key} is no whole number: {value} / {by}")]
+    Ratio {
+        /// What it would count.
+        key: &'static str,
+        /// The one.
+        value: u32,
+        /// The other.
+        by: u32,
+    },
     /// The thresholds of a queue contradict each other.
     #[error("A queue of {bytes} bytes cannot mark from {min} to {max}: 0 < ecn_min ≤ ecn_max ≤ queue")]
     Thresholds {
@@ -137,7 +147,7 @@ impl Graph {
     }
 }
 
-fn check_queue(queue: &QueueLimits) -> Result<(), TopologyError> {
+pub(crate) fn check_queue(queue: &QueueLimits) -> Result<(), TopologyError> {
     let (bytes, min, max) = (queue.bytes, queue.ecn_min_bytes, queue.ecn_max_bytes);
     let sensible = 0 < min && min <= max && (max <= bytes || min == u64::MAX);
     if sensible {
@@ -147,7 +157,7 @@ fn check_queue(queue: &QueueLimits) -> Result<(), TopologyError> {
     }
 }
 
-fn within(
+pub(crate) fn within(
     key: &'static str,
     range: &'static str,
     value: u64,

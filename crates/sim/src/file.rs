@@ -3,24 +3,28 @@
 use srdma_fabric::{Change, End, Graph, LeafSpine, QueueLimits, Rate, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
-use srdma_transport::SelectorKind;
 use srdma_workload::{AllReduceRing, Permutation};
 use toml::de::DeTable;
 
 use crate::reader::{FileError, Source, Table};
 use crate::scenario::{Fault, Scenario, Settings, Variant, Workload};
+use crate::scenario::{DEFAULT_LIMIT, DEFAULT_SAMPLE, SELECTORS};
 
-/// Names of the selectors, as everywhere in `srdma`.
-const SELECTORS: [(&str, SelectorKind); 3] = [
-    ("single", SelectorKind::Single),
-    ("rr", SelectorKind::RoundRobin),
-    ("oblivious", SelectorKind::Oblivious),
-];
+/// Of every queue of a switch, unless a scenario says otherwise.
+pub const DEFAULT_QUEUE: QueueLimits =
+    QueueLimits { bytes: 8192 << 10, ecn_min_bytes: 200 << 10, ecn_max_bytes: 800 << 10 };
+
 const ORDERS: [(&str, Order); 3] =
     [("strict", Order::Strict), ("default", Order::Default), ("relaxed", Order::Relaxed)];
 
-/// Reads the scenario `text`; `file` is what errors call it.
-pub fn parse(file: &str, text: &str) -> Result<Scenario, FileError> {
+/// Reads the scenario `text`; `file` is what errors call it. A network or workload that is given goes before what the
+/// text says.
+pub fn parse(
+    file: &str,
+    text: &str,
+    graph: Option<Graph>,
+    workload: Option<Workload>,
+) -> Result<Scenario, FileError> {
     let source = Source { file, text };
     let parsed = DeTable::parse(text).map_err(|error| {
         source.error(error.span().map_or(0, |span| span.start), error.message().replace('\n', "; "))
@@ -29,9 +33,10 @@ pub fn parse(file: &str, text: &str) -> Result<Scenario, FileError> {
     let name = root.text("name")?.map_or("scenario", |found| found.value).to_owned();
     let seed = root.whole("seed", 0..=u64::MAX)?.unwrap_or(1);
     let topology = root.table("topology")?;
-    let topology = root.required("[topology]", topology)?;
-    let (network, polarised) = read_network(&topology)?;
-    let graph = network.graph().map_err(|error| topology.error(&error.to_string()))?;
+    let (graph, polarised) = match graph {
+        Some(graph) => (graph, false),
+        None => read_network(&root.required("[topology]", topology)?)?,
+    };
     let base = match root.table("transport")? {
         Some(table) => {
             let settings = read_settings(&table, &Settings::default())?;
@@ -40,14 +45,19 @@ pub fn parse(file: &str, text: &str) -> Result<Scenario, FileError> {
         }
         None => Settings::default(),
     };
-    let workload = root.table("workload")?;
-    let workload = read_workload(&root.required("[workload]", workload)?, &graph, seed)?;
+    let section = root.table("workload")?;
+    let workload = match workload {
+        Some(workload) => workload,
+        None => read_workload(&root.required("[workload]", section)?, &graph, seed)?,
+    };
     let faults =
         root.tables("fault")?.iter().map(|table| read_fault(table, &graph)).collect::<Result<_, _>>()?;
     let (limit, sample_every) = read_run(root.table("run")?)?;
     let variants = read_variants(&root, &base)?;
     root.finish()?;
-    Ok(Scenario { name, seed, network, polarised, workload, faults, limit, sample_every, variants })
+    let scenario = Scenario { name, seed, graph, polarised, workload, faults, limit, sample_every, variants };
+    scenario.validate().map_err(|error| root.error(&error.to_string()))?;
+    Ok(scenario)
 }
 
 fn rate(table: &Table<'_>, key: &'static str) -> Result<Option<Rate>, FileError> {
@@ -59,12 +69,13 @@ fn span(table: &Table<'_>, key: &'static str, unit_ps: f64, most: f64) -> Result
     Ok(table.number(key, 0.0..=most)?.map(|number| Time((number * unit_ps) as u64)))
 }
 
-fn read_network(table: &Table<'_>) -> Result<(LeafSpine, bool), FileError> {
+fn read_network(table: &Table<'_>) -> Result<(Graph, bool), FileError> {
     table.choice("kind", &[("leaf-spine", ())])?;
     let count = |key| Ok::<_, FileError>(table.required(key, table.whole(key, 1..=4096)?)? as u32);
     let (leaves, hosts_per_leaf, spines) = (count("leaves")?, count("hosts_per_leaf")?, count("spines")?);
     let host_rate = table.required("host_gbps", rate(table, "host_gbps")?)?;
-    let kib = |key, default| Ok::<_, FileError>(table.whole(key, 1..=1 << 30)?.unwrap_or(default) << 10);
+    let kib =
+        |key, default| Ok::<_, FileError>(table.whole(key, 1..=1 << 30)?.map_or(default, |kib| kib << 10));
     let network = LeafSpine {
         leaves,
         hosts_per_leaf,
@@ -74,14 +85,15 @@ fn read_network(table: &Table<'_>) -> Result<(LeafSpine, bool), FileError> {
         host_delay: span(table, "host_delay_ns", 1e3, 1e9)?.unwrap_or(Time::from_nanos(500)),
         spine_delay: span(table, "spine_delay_ns", 1e3, 1e9)?.unwrap_or(Time::from_nanos(500)),
         queue: QueueLimits {
-            bytes: kib("queue_kib", 8192)?,
-            ecn_min_bytes: kib("ecn_min_kib", 200)?,
-            ecn_max_bytes: kib("ecn_max_kib", 800)?,
+            bytes: kib("queue_kib", DEFAULT_QUEUE.bytes)?,
+            ecn_min_bytes: kib("ecn_min_kib", DEFAULT_QUEUE.ecn_min_bytes)?,
+            ecn_max_bytes: kib("ecn_max_kib", DEFAULT_QUEUE.ecn_max_bytes)?,
         },
     };
     let polarised = table.truth("polarised")?.unwrap_or(false);
     table.finish()?;
-    Ok((network, polarised))
+    let graph = network.graph().map_err(|error| table.error(&error.to_string()))?;
+    Ok((graph, polarised))
 }
 
 /// Settings as `table` changes those of `base`. The caller finishes the table.
@@ -134,8 +146,7 @@ fn read_variants(root: &Table<'_>, base: &Settings) -> Result<Vec<Variant>, File
         variants.push(Variant { name: name.value.to_owned(), settings });
     }
     if variants.is_empty() {
-        let selector = SELECTORS.iter().find(|(_, kind)| *kind == base.selector).map_or("", |(name, _)| name);
-        variants.push(Variant { name: format!("{selector} {}", base.paths), settings: base.clone() });
+        variants.push(Variant { name: base.name(), settings: base.clone() });
     }
     Ok(variants)
 }
@@ -199,7 +210,7 @@ fn read_fault(table: &Table<'_>, graph: &Graph) -> Result<Fault, FileError> {
 }
 
 fn read_run(table: Option<Table<'_>>) -> Result<(Time, Time), FileError> {
-    let (limit, sample) = (Time::from_nanos(1_000_000_000), Time::from_nanos(10_000));
+    let (limit, sample) = (DEFAULT_LIMIT, DEFAULT_SAMPLE);
     let Some(table) = table else { return Ok((limit, sample)) };
     let read = (
         span(&table, "limit_ms", 1e9, 1e6)?.unwrap_or(limit),

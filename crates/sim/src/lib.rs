@@ -5,10 +5,12 @@
 //! runs a scenario brings a [`Sink`].
 //!
 //! Read `scenario` (plain values), `file` (a text becomes a scenario) with `reader` (tables that know their lines),
+//! `htsim` (that simulator's input files),
 //! `run` (one variant from begin to end), `report` (what came of it), `tally` (means and percentiles), `plot`.
 #![forbid(unsafe_code)]
 
 mod file;
+mod htsim;
 mod plot;
 mod reader;
 mod report;
@@ -16,7 +18,8 @@ mod run;
 mod scenario;
 mod tally;
 
-pub use file::parse;
+pub use file::{parse, DEFAULT_QUEUE};
+pub use htsim::{read_matrix, read_topology};
 pub use plot::{svg, PlotError};
 pub use reader::FileError;
 pub use report::{table, FlowReport, QueueReport, RunReport};

@@ -43,7 +43,7 @@ fn draw(
         }
     };
     let longest: Vec<Line> = runs.iter().map(queue(|moment| moment.up_max as f64)).collect();
-    panel(&above, "longest queue from a leaf to a spine", "µs", "KB", &longest)?;
+    panel(&above, "longest queue upwards from the lowest switches", "µs", "KB", &longest)?;
     let goodput: Vec<Line> = runs.iter().map(|(report, _)| by_rank(report)).collect();
     panel(&below, "goodput of flows, slowest first", "flow", "Gbit/s", &goodput)?;
     area.present()?;

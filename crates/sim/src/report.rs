@@ -28,7 +28,7 @@ pub struct FlowReport {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueReport {
     /// Which links.
-    pub links: &'static str,
+    pub links: String,
     /// How many.
     pub count: u64,
     /// Mean over time and links: exact.
@@ -66,7 +66,7 @@ pub struct RunReport {
     pub bus_gbps: Option<f64>,
     /// Queues in switches, by kind of link.
     pub queues: Vec<QueueReport>,
-    /// Bytes that left each spine.
+    /// Bytes that left each switch of the highest tier.
     pub spine_bytes: Vec<(String, u64)>,
     /// Data packets sent, those of them sent again by cause, and losses that were none.
     pub packets: u64,
@@ -170,7 +170,7 @@ pub fn table(runs: &[RunReport]) -> String {
     }
     let kinds = runs.first().map_or(0, |run| run.queues.len());
     for kind in 0..kinds {
-        let links = runs[0].queues[kind].links;
+        let links = runs[0].queues[kind].links.clone();
         row(&format!("queue {links}, mean / p99 / max (KB)"), &|run| {
             let queue = &run.queues[kind];
             let kb = |bytes: f64| bytes / 1e3;
@@ -178,7 +178,9 @@ pub fn table(runs: &[RunReport]) -> String {
             format!("{:.1} / {:.0} / {:.0}", kb(queue.mean_bytes), kb(p99), kb(max))
         });
     }
-    row("load of spines, (max − min) / mean", &|run| format!("{:.1} %", run.imbalance() * 100.0));
+    row("load of the highest switches, (max − min) / mean", &|run| {
+        format!("{:.1} %", run.imbalance() * 100.0)
+    });
     row("data packets", &|run| run.packets.to_string());
     row("sent again", &|run| again(run));
     row("time-outs / paths held dead", &|run| format!("{} / {}", run.timeouts, run.suspected));

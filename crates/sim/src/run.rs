@@ -1,6 +1,7 @@
 //! One variant of a scenario, from begin to end.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use serde_json::{json, Value};
 use srdma_fabric::{
@@ -45,7 +46,7 @@ pub struct Status {
 pub struct Moment {
     /// Microseconds since the first message.
     pub at_us: f64,
-    /// Longest and mean queue between leaves and spines, upwards. Bytes.
+    /// Longest and mean queue of the lowest switches, upwards. Bytes.
     pub up_max: u64,
     /// See `up_max`.
     pub up_mean: f64,
@@ -75,7 +76,7 @@ pub enum RunError {
 
 /// A kind of links in switches.
 struct Kind {
-    name: &'static str,
+    name: String,
     links: Vec<LinkId>,
     tally: Tally,
     before: Vec<LinkCounts>,
@@ -127,8 +128,7 @@ pub fn run(
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario, variant: &'a Variant) -> Result<Run<'a>, RunError> {
         let plan = scenario.workload.plan()?;
-        let graph = scenario.network.graph().map_err(FabricError::from)?;
-        let fabric = Fabric::new(scenario.config(&variant.settings), graph, |_| Nothing)?;
+        let fabric = Fabric::new(scenario.config(&variant.settings), scenario.graph.clone(), |_| Nothing)?;
         let kinds = kinds(&fabric);
         Ok(Run {
             scenario,
@@ -228,19 +228,29 @@ impl<'a> Run<'a> {
 
     fn carry_out(&mut self, sink: &mut dyn Sink) -> Result<(), RunError> {
         let mut ready: Vec<u32> = self.progress.first().collect();
+        // Ready, but for the time.
+        let mut early: BinaryHeap<Reverse<(Time, u32)>> = BinaryHeap::new();
         let mut notices = Vec::new();
         let mut look_at = self.begin.after(self.scenario.sample_every);
         let end = self.begin.after(self.scenario.limit);
         while !self.progress.is_done() && self.fabric.now() < end {
             for message in ready.drain(..) {
-                self.post(message)?;
+                let start = self.begin.after(Time(self.plan.messages()[message as usize].start_ps));
+                match start > self.fabric.now() {
+                    true => early.push(Reverse((start, message))),
+                    false => self.post(message)?,
+                }
             }
-            match self.fabric.run_until(look_at.min(end))? {
+            let next = early.peek().map_or(Time::MAX, |Reverse((start, _))| *start);
+            match self.fabric.run_until(look_at.min(end).min(next))? {
                 Stop::Notices => {
                     self.fabric.take_notices(&mut notices);
                     for notice in notices.drain(..) {
                         self.notice(notice, &mut ready, sink)?;
                     }
+                }
+                Stop::Limit if next <= self.fabric.now() => {
+                    ready.extend(early.pop().map(|Reverse((_, message))| message))
                 }
                 Stop::Limit => {
                     self.look(sink)?;
@@ -263,9 +273,9 @@ impl<'a> Run<'a> {
 
     fn notice(&mut self, notice: Notice, ready: &mut Vec<u32>, sink: &mut dyn Sink) -> Result<(), RunError> {
         match notice {
-            Notice::Sent { message, .. } => self.progress.sent(&self.plan, message, ready),
+            Notice::Sent { message, .. } => self.progress.sent(message, ready),
             Notice::Received { at, message } => {
-                self.progress.received(&self.plan, message, ready);
+                self.progress.received(message, ready);
                 let known = self.plan.messages()[message as usize];
                 self.received_bytes += u64::from(known.bytes);
                 self.last_received = at;
@@ -295,7 +305,7 @@ impl<'a> Run<'a> {
         let now = self.fabric.now();
         let mut moment = Moment { at_us: micros(now.since(self.begin)), ..Moment::default() };
         let mut queues = serde_json::Map::new();
-        for kind in &mut self.kinds {
+        for (index, kind) in self.kinds.iter_mut().enumerate() {
             let (mut most, mut sum) = (0, 0);
             for link in &kind.links {
                 let bytes = self.fabric.links()[link.0 as usize].queue_bytes(now);
@@ -304,8 +314,8 @@ impl<'a> Run<'a> {
                 sum += bytes;
             }
             let mean = sum as f64 / kind.links.len().max(1) as f64;
-            queues.insert(kind.name.to_owned(), json!({ "mean": mean, "max": most }));
-            if kind.name == LEAF_UP {
+            queues.insert(kind.name.clone(), json!({ "mean": mean, "max": most }));
+            if index == 0 {
                 (moment.up_max, moment.up_mean) = (most, mean);
             }
         }
@@ -402,8 +412,14 @@ impl<'a> Run<'a> {
             out[message.from as usize] += wire;
             into[message.to as usize] += wire;
         }
-        let most = out.into_iter().chain(into).max().unwrap_or(0);
-        micros(self.scenario.network.host_rate.serialisation(most))
+        let mut longest = Time(0);
+        for cable in &self.scenario.graph.cables {
+            if let End::Host(host) = cable.from {
+                let most = out[host as usize].max(into[host as usize]);
+                longest = longest.max(cable.rate.serialisation(most));
+            }
+        }
+        micros(longest)
     }
 
     fn bus_gbps(&self, took: Time) -> Option<f64> {
@@ -425,7 +441,7 @@ impl<'a> Run<'a> {
         }
         let span = self.fabric.now().since(self.begin).0.max(1) as f64;
         QueueReport {
-            links: kind.name,
+            links: kind.name.clone(),
             count: kind.links.len() as u64,
             mean_bytes: byte_ps as f64 / span / kind.links.len().max(1) as f64,
             p99_bytes: kind.tally.percentile(0.99),
@@ -435,7 +451,8 @@ impl<'a> Run<'a> {
 
     fn spine_bytes(&self) -> Vec<(String, u64)> {
         let graph = self.fabric.graph();
-        let spines = graph.switches.iter().enumerate().filter(|(_, switch)| switch.tier == 2);
+        let highest = graph.switches.iter().map(|switch| switch.tier).max();
+        let spines = graph.switches.iter().enumerate().filter(|(_, switch)| Some(switch.tier) == highest);
         let bytes_of = |index: usize| {
             let end = End::Switch(index as u32);
             let out = self.fabric.links_at(end).into_iter().filter(|&link| self.fabric.ends(link).0 == end);
@@ -445,25 +462,29 @@ impl<'a> Run<'a> {
     }
 }
 
-const LEAF_UP: &str = "leaf to spine";
-
-/// Links out of switches, by where they lead.
+/// Links out of switches, by where they lead; those from leaves upwards come first.
 fn kinds(fabric: &Fabric<Nothing>) -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = [LEAF_UP, "spine to leaf", "leaf to host"]
-        .into_iter()
-        .map(|name| Kind { name, links: Vec::new(), tally: Tally::new(), before: Vec::new() })
-        .collect();
-    let tier = |switch: u32| fabric.graph().switches[switch as usize].tier;
-    for index in 0..fabric.links().len() as u32 {
-        let kind = match fabric.ends(LinkId(index)) {
-            (End::Switch(from), End::Switch(to)) if tier(from) < tier(to) => 0,
-            (End::Switch(_), End::Switch(_)) => 1,
-            (End::Switch(_), End::Host(_)) => 2,
-            (End::Host(_), _) => continue,
-        };
-        kinds[kind].links.push(LinkId(index));
+    let graph = fabric.graph();
+    // What the switches of a tier are called, without their numbers; hosts are tier 0.
+    let tier = |end: End| match end {
+        End::Host(_) => (0, "host"),
+        End::Switch(switch) => {
+            let switch = &graph.switches[switch as usize];
+            (switch.tier, switch.name.trim_end_matches(|c: char| c.is_ascii_digit()))
+        }
+    };
+    let mut kinds: BTreeMap<(bool, u8, u8), Kind> = BTreeMap::new();
+    for link in (0..fabric.links().len() as u32).map(LinkId) {
+        let (from, to) = fabric.ends(link);
+        let ((low, from_name), (high, to_name)) = (tier(from), tier(to));
+        if low == 0 {
+            continue;
+        }
+        let name = || format!("{from_name} to {to_name}");
+        let new = || Kind { name: name(), links: Vec::new(), tally: Tally::new(), before: Vec::new() };
+        kinds.entry((low > high, low, high)).or_insert_with(new).links.push(link);
     }
-    kinds
+    kinds.into_values().collect()
 }
 
 fn flow_record(flow: &FlowReport) -> Value {

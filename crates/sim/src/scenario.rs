@@ -1,6 +1,6 @@
 //! What to simulate, as plain values.
 
-use srdma_fabric::{Change, FabricConfig, LeafSpine, Time};
+use srdma_fabric::{Change, FabricConfig, Graph, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
 use srdma_transport::{Config, SelectorKind};
@@ -15,7 +15,7 @@ pub struct Scenario {
     /// Decides everything that is left to chance.
     pub seed: u64,
     /// The network.
-    pub network: LeafSpine,
+    pub graph: Graph,
     /// All switches hash alike.
     pub polarised: bool,
     /// What is sent.
@@ -88,6 +88,8 @@ pub enum Workload {
     Permutation(Permutation),
     /// See [`AllReduceRing`].
     AllReduceRing(AllReduceRing),
+    /// Messages written out.
+    Matrix(Plan),
 }
 
 impl Workload {
@@ -96,6 +98,7 @@ impl Workload {
         match self {
             Workload::Permutation(workload) => workload.plan(),
             Workload::AllReduceRing(workload) => workload.plan(),
+            Workload::Matrix(plan) => Ok(plan.clone()),
         }
     }
 
@@ -104,6 +107,7 @@ impl Workload {
         match self {
             Workload::Permutation(workload) => workload.hosts,
             Workload::AllReduceRing(workload) => workload.members,
+            Workload::Matrix(plan) => plan.hosts(),
         }
     }
 }
@@ -124,6 +128,31 @@ pub struct Fault {
 }
 
 impl Scenario {
+    /// Default settings and no faults, on `graph`.
+    pub fn plain(name: &str, graph: Graph, workload: Workload) -> Scenario {
+        let settings = Settings::default();
+        Scenario {
+            name: name.to_owned(),
+            seed: 1,
+            graph,
+            polarised: false,
+            workload,
+            faults: Vec::new(),
+            limit: DEFAULT_LIMIT,
+            sample_every: DEFAULT_SAMPLE,
+            variants: vec![Variant { name: settings.name(), settings }],
+        }
+    }
+
+    /// What cannot be seen in one part alone.
+    pub fn validate(&self) -> Result<(), ScenarioError> {
+        let (needed, there) = (self.workload.hosts(), self.graph.hosts);
+        if needed > there {
+            return Err(ScenarioError { needed, there });
+        }
+        Ok(())
+    }
+
     /// Settings of the simulator for one of the variants.
     pub fn config(&self, settings: &Settings) -> FabricConfig {
         FabricConfig {
@@ -137,7 +166,33 @@ impl Scenario {
     }
 }
 
+/// The workload does not fit the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("The workload needs {needed} hosts, but the network has {there}")]
+pub struct ScenarioError {
+    needed: u32,
+    there: u32,
+}
+
+/// Simulated time after which a run ends, if nothing else is said: a second.
+pub(crate) const DEFAULT_LIMIT: Time = Time::from_nanos(1_000_000_000);
+/// Time between two samples likewise: 10 µs.
+pub(crate) const DEFAULT_SAMPLE: Time = Time::from_nanos(10_000);
+
+/// Names of the selectors, as everywhere in `srdma`.
+pub(crate) const SELECTORS: [(&str, SelectorKind); 3] = [
+    ("single", SelectorKind::Single),
+    ("rr", SelectorKind::RoundRobin),
+    ("oblivious", SelectorKind::Oblivious),
+];
+
 impl Settings {
+    /// What a variant is called that nobody has named.
+    pub fn name(&self) -> String {
+        let selector = SELECTORS.iter().find(|(_, kind)| *kind == self.selector).map_or("", |(name, _)| name);
+        format!("{selector} {}", self.paths)
+    }
+
     /// As transport wants them.
     pub fn transport(&self) -> Config {
         Config {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use srdma_sim::{parse, run, RunReport, Scenario, Sink, Status};
+use srdma_sim::{run, FileError, RunReport, Scenario, Sink, Status};
 
 const SMALL: &str = r#"
 name = "small"
@@ -22,6 +22,10 @@ kib = 512
 limit_ms = 20
 sample_us = 10
 "#;
+
+fn parse(file: &str, text: &str) -> Result<Scenario, FileError> {
+    srdma_sim::parse(file, text, None, None)
+}
 
 /// Keeps everything; fails after some records, as a full disk does.
 #[derive(Default)]

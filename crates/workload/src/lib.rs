@@ -16,6 +16,6 @@ mod progress;
 mod ring;
 
 pub use permutation::Permutation;
-pub use plan::{Message, Plan, PlanError};
+pub use plan::{After, Message, Plan, PlanError};
 pub use progress::Progress;
 pub use ring::AllReduceRing;

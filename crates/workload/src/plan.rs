@@ -2,10 +2,30 @@
 
 use alloc::vec::Vec;
 
+use crate::progress::Progress;
+
 /// Most bytes of one message: a work request's.
 pub(crate) const MESSAGE_MAX: u64 = 1 << 30;
 /// Most messages of a plan, so that its memory stays a few gigabytes.
 pub(crate) const MESSAGES_MAX: u64 = 1 << 26;
+
+/// What a message waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// The receiver has been told of this message.
+    Received(u32),
+    /// The sender of this message knows that it has landed.
+    Sent(u32),
+}
+
+impl After {
+    /// The message.
+    pub fn message(self) -> u32 {
+        match self {
+            After::Received(message) | After::Sent(message) => message,
+        }
+    }
+}
 
 /// One WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +36,8 @@ pub struct Message {
     pub to: u32,
     /// Bytes.
     pub bytes: u32,
+    /// Picoseconds after the begin before which it is not posted, whatever it waits for besides.
+    pub start_ps: u64,
     /// Its dependencies: `count` from `first` on in the plan's list.
     first: u32,
     count: u32,
@@ -25,7 +47,7 @@ pub struct Message {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     messages: Vec<Message>,
-    after: Vec<u32>,
+    after: Vec<After>,
 }
 
 /// What is wrong with a workload.
@@ -47,14 +69,17 @@ pub enum PlanError {
     /// A message goes from a host to itself or is too large.
     #[error("Message {0} has no two ends, or more than a gigabyte")]
     Message(u32),
-    /// A message waits for one that is not before it, or that its sender learns nothing of.
-    #[error("Message {message} cannot wait for message {after}")]
+    /// A message waits for one that does not exist.
+    #[error("Message {message} waits for message {after}, which does not exist")]
     Dependency {
         /// Which.
         message: u32,
         /// For which.
         after: u32,
     },
+    /// Messages wait for each other.
+    #[error("Message {0} waits for itself, by way of others")]
+    Circle(u32),
 }
 
 pub(crate) fn within(
@@ -72,12 +97,17 @@ pub(crate) fn within(
 }
 
 impl Plan {
-    /// Appends a message that waits for those in `after`; returns its number. It may wait for a message to its sender
-    /// (until that has been received) or from its sender (until that is known to have landed).
-    pub fn push(&mut self, from: u32, to: u32, bytes: u32, after: &[u32]) -> u32 {
+    /// Appends a message that is posted as soon as what is in `after` has happened; returns its number. As a rule its
+    /// sender takes part in those messages; if not, somebody tells it in no time.
+    pub fn push(&mut self, from: u32, to: u32, bytes: u32, after: &[After]) -> u32 {
+        self.push_at(0, from, to, bytes, after)
+    }
+
+    /// The same, not before `start_ps` picoseconds after the begin.
+    pub fn push_at(&mut self, start_ps: u64, from: u32, to: u32, bytes: u32, after: &[After]) -> u32 {
         let first = self.after.len() as u32;
         self.after.extend_from_slice(after);
-        self.messages.push(Message { from, to, bytes, first, count: after.len() as u32 });
+        self.messages.push(Message { from, to, bytes, start_ps, first, count: after.len() as u32 });
         self.messages.len() as u32 - 1
     }
 
@@ -87,7 +117,7 @@ impl Plan {
     }
 
     /// What `message` waits for.
-    pub fn after(&self, message: &Message) -> &[u32] {
+    pub fn after(&self, message: &Message) -> &[After] {
         self.after.get(message.first as usize..(message.first + message.count) as usize).unwrap_or(&[])
     }
 
@@ -96,44 +126,48 @@ impl Plan {
         self.messages.iter().map(|message| u64::from(message.bytes)).sum()
     }
 
-    /// Checks that every message has two ends, and that all will be sent once those before them were.
+    /// Hosts that it needs: one more than the largest number.
+    pub fn hosts(&self) -> u32 {
+        self.messages.iter().map(|message| message.from.max(message.to).saturating_add(1)).max().unwrap_or(0)
+    }
+
+    /// Checks that every message has two ends, and that all will be sent in the end.
     pub fn validate(&self) -> Result<(), PlanError> {
         for (number, message) in self.messages.iter().enumerate() {
             let number = number as u32;
             if message.from == message.to || u64::from(message.bytes) > MESSAGE_MAX {
                 return Err(PlanError::Message(number));
             }
-            for &after in self.after(message) {
-                let known = self.messages.get(after as usize);
-                let learns =
-                    known.is_some_and(|other| other.to == message.from || other.from == message.from);
-                if after >= number || !learns {
-                    return Err(PlanError::Dependency { message: number, after });
-                }
+            let unknown = |after: &&After| after.message() as usize >= self.messages.len();
+            if let Some(after) = self.after(message).iter().find(unknown) {
+                return Err(PlanError::Dependency { message: number, after: after.message() });
             }
         }
-        Ok(())
+        match Progress::new(self).first_never_ready(self) {
+            Some(message) => Err(PlanError::Circle(message)),
+            None => Ok(()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use After::{Received, Sent};
 
     #[test]
-    fn a_message_waits_only_for_what_its_sender_learns() {
-        let unknown = |after| Err(PlanError::Dependency { message: 1, after });
-        for (from, to, after, wanted) in [
-            (1, 2, Some(0), Ok(())),
-            (0, 2, Some(0), Ok(())),
-            (2, 0, Some(0), unknown(0)),
-            (1, 2, Some(1), unknown(1)),
-            (1, 1, None, Err(PlanError::Message(1))),
+    fn messages_wait_for_messages_that_come_to_pass() {
+        for (to, after, wanted) in [
+            (1, [Received(1), Sent(2)], Ok(())),
+            (1, [Received(1), Sent(3)], Err(PlanError::Dependency { message: 0, after: 3 })),
+            (1, [Received(1), Sent(0)], Err(PlanError::Circle(0))),
+            (0, [Received(1), Sent(2)], Err(PlanError::Message(0))),
         ] {
             let mut plan = Plan::default();
-            plan.push(0, 1, 8, &[]);
-            plan.push(from, to, 8, after.as_slice());
-            assert_eq!(plan.validate(), wanted, "{from} to {to} after {after:?}");
+            plan.push(0, to, 8, &after);
+            plan.push(1, 2, 8, &[Sent(2)]);
+            plan.push(2, 0, 8, &[]);
+            assert_eq!(plan.validate(), wanted, "{after:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::plan::Plan;
+use crate::plan::{After, Plan};
 
 /// See the module. Told what has been received and what has been sent, it names what has become ready, in the order of
 /// the plan.
@@ -11,9 +11,9 @@ use crate::plan::Plan;
 pub struct Progress {
     /// Dependencies that each message still waits for.
     waits: Vec<u32>,
-    /// Who waits for a message: start of each list, and all lists.
+    /// Who waits for a message: start of each list, and all lists, each with whether it waits for the sender.
     starts: Vec<u32>,
-    waiters: Vec<u32>,
+    waiters: Vec<(u32, bool)>,
     received: u32,
 }
 
@@ -24,18 +24,18 @@ impl Progress {
         let mut starts = vec![0; count + 1];
         for message in plan.messages() {
             for &after in plan.after(message) {
-                starts[after as usize + 1] += 1;
+                starts[after.message() as usize + 1] += 1;
             }
         }
         for index in 0..count {
             starts[index + 1] += starts[index];
         }
         let mut fill = starts.clone();
-        let mut waiters = vec![0; starts[count] as usize];
+        let mut waiters = vec![(0, false); starts[count] as usize];
         for (number, message) in plan.messages().iter().enumerate() {
             for &after in plan.after(message) {
-                let place = &mut fill[after as usize];
-                waiters[*place as usize] = number as u32;
+                let place = &mut fill[after.message() as usize];
+                waiters[*place as usize] = (number as u32, matches!(after, After::Sent(_)));
                 *place += 1;
             }
         }
@@ -48,23 +48,22 @@ impl Progress {
         self.waits.iter().enumerate().filter(|(_, &waits)| waits == 0).map(|(number, _)| number as u32)
     }
 
-    /// The receiver has `message`: adds to `ready` what its program may post now.
-    pub fn received(&mut self, plan: &Plan, message: u32, ready: &mut Vec<u32>) {
+    /// The receiver has `message`: adds to `ready` what may be posted now.
+    pub fn received(&mut self, message: u32, ready: &mut Vec<u32>) {
         self.received += 1;
-        self.release(plan, message, ready, true);
+        self.release(message, ready, false);
     }
 
-    /// The sender knows that `message` has landed: adds to `ready` what its program may post now.
-    pub fn sent(&mut self, plan: &Plan, message: u32, ready: &mut Vec<u32>) {
-        self.release(plan, message, ready, false);
+    /// The sender knows that `message` has landed: adds to `ready` what may be posted now.
+    pub fn sent(&mut self, message: u32, ready: &mut Vec<u32>) {
+        self.release(message, ready, true);
     }
 
-    fn release(&mut self, plan: &Plan, message: u32, ready: &mut Vec<u32>, at_receiver: bool) {
-        let Some(known) = plan.messages().get(message as usize) else { return };
-        let host = if at_receiver { known.to } else { known.from };
-        let range = self.starts[message as usize] as usize..self.starts[message as usize + 1] as usize;
-        for &waiter in &self.waiters[range] {
-            if plan.messages()[waiter as usize].from != host {
+    fn release(&mut self, message: u32, ready: &mut Vec<u32>, by_sender: bool) {
+        let Some(&end) = self.starts.get(message as usize + 1) else { return };
+        let range = self.starts[message as usize] as usize..end as usize;
+        for &(waiter, for_sender) in &self.waiters[range] {
+            if for_sender != by_sender {
                 continue;
             }
             let waits = &mut self.waits[waiter as usize];
@@ -73,6 +72,17 @@ impl Progress {
                 ready.push(waiter);
             }
         }
+    }
+
+    /// Carries the plan out in mind; a message that never becomes ready, if there is one.
+    pub(crate) fn first_never_ready(mut self, plan: &Plan) -> Option<u32> {
+        let mut ready: Vec<u32> = self.first().collect();
+        while let Some(message) = ready.pop() {
+            self.sent(message, &mut ready);
+            self.received(message, &mut ready);
+        }
+        let blocked = |&number: &usize| self.waits[number] > 0;
+        (0..plan.messages().len()).find(blocked).map(|number| number as u32)
     }
 
     /// Messages received.

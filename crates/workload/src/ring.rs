@@ -2,7 +2,7 @@
 
 use alloc::vec;
 
-use crate::plan::{within, Plan, PlanError, MESSAGES_MAX, MESSAGE_MAX};
+use crate::plan::{within, After, Plan, PlanError, MESSAGES_MAX, MESSAGE_MAX};
 
 /// Members 0, 1, …, each sending to the next. A step's message waits for the step before to have come from the left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,9 +62,9 @@ impl AllReduceRing {
                 let row = slice * self.members as usize;
                 let mut came = vec![None; self.members as usize];
                 for member in 0..self.members {
-                    let wait: Option<u32> = newest[row + member as usize];
+                    let wait: Option<After> = newest[row + member as usize];
                     let number = plan.push(host(member), host(member + 1), bytes, wait.as_slice());
-                    came[((member + 1) % self.members) as usize] = Some(number);
+                    came[((member + 1) % self.members) as usize] = Some(After::Received(number));
                 }
                 newest[row..row + came.len()].copy_from_slice(&came);
             }
@@ -117,9 +117,9 @@ mod tests {
                 assert!(plan
                     .after(&plan.messages()[message as usize])
                     .iter()
-                    .all(|&b| times[b as usize] == 1));
-                progress.sent(&plan, message, &mut ready);
-                progress.received(&plan, message, &mut ready);
+                    .all(|b| times[b.message() as usize] == 1));
+                progress.sent(message, &mut ready);
+                progress.received(message, &mut ready);
             }
             assert!(progress.is_done() && times.iter().all(|&times| times == 1), "seed {seed}");
         }

@@ -9,7 +9,7 @@ use crate::print::{complain, out};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use sink::Files;
-use srdma_sim::{Moment, RunReport, Scenario};
+use srdma_sim::{FileError, Moment, RunReport, Scenario, Workload, DEFAULT_QUEUE};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -42,8 +42,17 @@ enum What {
                         my.toml --seed 7 --out run7 --json"
 )]
 struct RunCommand {
-    /// Scenario (share/scenarios has commented ones)
-    scenario: PathBuf,
+    /// Scenario (share/scenarios has commented ones); not needed with --topo and --tm
+    #[arg(required_unless_present_all = ["topo", "tm"])]
+    scenario: Option<PathBuf>,
+
+    /// Topology file of htsim, instead of the scenario's [topology]
+    #[arg(long, value_name = "FILE.topo")]
+    topo: Option<PathBuf>,
+
+    /// Connection matrix of htsim, instead of the scenario's [workload]
+    #[arg(long, value_name = "FILE.cm")]
+    tm: Option<PathBuf>,
 
     /// Directory for the results [default: the scenario's name with .out]
     #[arg(long, value_name = "DIR")]
@@ -92,19 +101,45 @@ pub fn sim(command: &SimCommand) -> ExitCode {
 }
 
 fn read(command: &RunCommand) -> Result<Scenario, String> {
-    let name = command.scenario.display().to_string();
-    let text =
-        std::fs::read_to_string(&command.scenario).map_err(|error| format!("cannot read {name}: {error}"))?;
-    let mut scenario = srdma_sim::parse(&name, &text).map_err(|error| error.to_string())?;
+    let graph =
+        with_text(command.topo.as_deref(), |name, text| srdma_sim::read_topology(name, text, DEFAULT_QUEUE))?;
+    let plan = with_text(command.tm.as_deref(), srdma_sim::read_matrix)?;
+    let workload = plan.map(Workload::Matrix);
+    let mut scenario = match (&command.scenario, graph, workload) {
+        (Some(path), graph, workload) => {
+            let read = with_text(Some(path), |name, text| srdma_sim::parse(name, text, graph, workload))?;
+            read.ok_or_else(|| "no scenario".to_owned())?
+        }
+        (None, Some(graph), Some(workload)) => {
+            Scenario::plain(&stem(command).display().to_string(), graph, workload)
+        }
+        _ => return Err("without a scenario, both --topo and --tm are needed".to_owned()),
+    };
+    scenario.validate().map_err(|error| error.to_string())?;
     scenario.seed = command.seed.unwrap_or(scenario.seed);
     Ok(scenario)
 }
 
+/// What `read` makes of the file at `path`, if there is one.
+fn with_text<T>(
+    path: Option<&Path>,
+    read: impl FnOnce(&str, &str) -> Result<T, FileError>,
+) -> Result<Option<T>, String> {
+    let Some(path) = path else { return Ok(None) };
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    read(&name, &text).map(Some).map_err(|error| error.to_string())
+}
+
+/// Name of the file that says what is sent, without its ending.
+fn stem(command: &RunCommand) -> PathBuf {
+    let path = command.scenario.as_ref().or(command.tm.as_ref());
+    path.and_then(|path| path.file_stem()).map_or_else(|| PathBuf::from("sim"), PathBuf::from)
+}
+
 fn carry_out(command: &RunCommand, scenario: &Scenario) -> Result<Vec<Done>, String> {
-    let directory = command.out.clone().unwrap_or_else(|| {
-        PathBuf::from(command.scenario.file_stem().unwrap_or(command.scenario.as_os_str()))
-            .with_extension("out")
-    });
+    let directory =
+        command.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.out", stem(command).display())));
     let cannot = |error: std::io::Error| format!("cannot write to {}: {error}", directory.display());
     std::fs::create_dir_all(&directory).map_err(cannot)?;
     let mut files = Files::create(&directory, command.quiet).map_err(cannot)?;

@@ -27,6 +27,8 @@ pub struct Nic {
     pub(crate) pds: Pds,
     pub(crate) shared: Shared,
     touched: Vec<u32>,
+    /// Queue pairs served by [`Nic::on_time`]; empty between calls, so that none of them allocates.
+    woken: Vec<u32>,
     pub(crate) serial: u32,
 }
 
@@ -47,6 +49,7 @@ impl Nic {
                 scratch: Default::default(),
             },
             touched: Vec::new(),
+            woken: Vec::new(),
             serial: 0,
         }
     }
@@ -189,7 +192,7 @@ impl Nic {
     /// Time has passed.
     pub fn on_time(&mut self, now: Now, world: &mut impl World, obs: &mut impl Observer) {
         // Each queue pair is served at most once per call, however often it asks for "now".
-        let mut again = Vec::new();
+        let mut again = core::mem::take(&mut self.woken);
         while let Some(at) = self.next_timeout().filter(|&at| at <= now) {
             let Some((_, sleeper)) = self.shared.timers.peek() else { break };
             self.shared.timers.pop();
@@ -201,11 +204,12 @@ impl Nic {
             qp.settle(cx);
             again.push(sleeper.index);
         }
-        for position in again {
+        for position in again.drain(..) {
             let Some(qp) = self.qps.at(position) else { continue };
             qp.timer_at = None;
             qp.arm(&mut Cx { now, world, obs, shared: &mut self.shared });
         }
+        self.woken = again;
         self.spread_overruns(now, world, obs);
     }
 

@@ -1,0 +1,85 @@
+//! In the steady state the simulator allocates nothing, and the RNIC in its hosts hardly anything: what overlaps among
+//! WRITEs that come out of order is kept in a tree, one of whose nodes comes and goes with some forty packets. A test of
+//! its own, because it counts every allocation of the process.
+#![allow(clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use srdma_fabric::{Fabric, FabricConfig, FlowId, LeafSpine, Nothing, Notice, Post, QueueLimits, Rate, Time};
+use srdma_transport::Config;
+
+struct Counting;
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises about `layout` are passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: `at` came from `alloc` above with the same layout, as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn fabric() -> Fabric<Nothing> {
+    let rate = Rate::from_bits_per_second(100_000_000_000).unwrap();
+    let graph = LeafSpine {
+        leaves: 2,
+        hosts_per_leaf: 8,
+        spines: 8,
+        host_rate: rate,
+        spine_rate: rate,
+        host_delay: Time::from_nanos(500),
+        spine_delay: Time::from_nanos(500),
+        queue: QueueLimits { bytes: 8 << 20, ecn_min_bytes: 200 << 10, ecn_max_bytes: 800 << 10 },
+    };
+    let transport = Config {
+        unit_packets_max: 1,
+        window_max_bytes: 1 << 20,
+        packet_overhead_bytes: 0,
+        ..Config::default()
+    };
+    let config = FabricConfig { transport, ..FabricConfig::default() };
+    Fabric::new(config, graph.graph().unwrap(), |_| Nothing).unwrap()
+}
+
+#[test]
+fn steady_traffic_hardly_allocates() {
+    let mut fabric = fabric();
+    let flows: Vec<FlowId> = (0..16).map(|host| fabric.connect(host, (host + 8) % 16).unwrap()).collect();
+    let mut notices = Vec::with_capacity(1024);
+    let mut posted = 0;
+    let mut post = |fabric: &mut Fabric<Nothing>, flow: FlowId| {
+        posted += 1;
+        fabric.post(Post { flow, message: flow.0, bytes: 1 << 20, local: 0, remote: 0 }).unwrap();
+    };
+    flows.iter().for_each(|&flow| (0..3).for_each(|_| post(&mut fabric, flow)));
+    // Two messages behind the one under way, always.
+    let mut run = |fabric: &mut Fabric<Nothing>, until: Time| {
+        while fabric.now() < until {
+            fabric.run_until(until).unwrap();
+            fabric.take_notices(&mut notices);
+            for notice in notices.drain(..) {
+                if let Notice::Sent { message, .. } = notice {
+                    post(fabric, FlowId(message));
+                }
+            }
+        }
+    };
+    run(&mut fabric, Time::from_nanos(3_000_000));
+    let packets = |fabric: &Fabric<Nothing>| -> u64 {
+        flows.iter().map(|&flow| fabric.counts(flow).unwrap().0.packets).sum()
+    };
+    let (before, sent) = (ALLOCATIONS.load(Ordering::Relaxed), packets(&fabric));
+    run(&mut fabric, Time::from_nanos(6_000_000));
+    let (allocated, sent) = (ALLOCATIONS.load(Ordering::Relaxed) - before, packets(&fabric) - sent);
+    assert!(sent > 50_000, "traffic flows: {sent}");
+    assert!(allocated <= sent / 20, "{allocated} allocations for {sent} packets");
+}
