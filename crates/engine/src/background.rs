@@ -284,7 +284,9 @@ fn doze(shared: &Arc<Shared>, watchers: &mut Watchers, deadline: Option<Now>) ->
     let until = deadline.map_or(now + DOZE, |at| at.min(now + DOZE));
     let woken = watchers.sleep(shared, None, Some(until), now);
     shared.pillow.get_up();
-    if !shared.is_over() && !shared.pillow.is_lost() {
+    // What comes is theirs who wait at the socket.
+    let is_theirs = shared.callers_waiting.load(Ordering::Relaxed) > 0;
+    if !shared.is_over() && !shared.pillow.is_lost() && !is_theirs {
         shared.progress_if_free();
     }
     woken

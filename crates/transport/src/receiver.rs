@@ -419,6 +419,8 @@ fn push_block(ack: &mut Ack, first: u64, end: u64, limit: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
     use alloc::collections::BTreeSet;
     use srdma_seams::{ConnectionId, PathId, Qpn, Rng, TransmitId};
@@ -508,6 +510,64 @@ mod tests {
             let psn = (first as u32).wrapping_add(offset);
             assert_eq!(receiver.arrival(Now(0), &data(psn, 0, 0, 1), false), wanted, "{offset}");
         }
+    }
+
+    /// Units that come in pieces, in any order, with gaps, marked or not: taken as runs where they are whole, they are
+    /// acknowledged just as packet by packet.
+    #[test]
+    fn a_run_is_acknowledged_as_its_packets_would_be() {
+        let mut taken = 0;
+        for seed in 0..300 {
+            let mut rng = Rng::stream(seed, "runs", 0);
+            let first = [0, (1 << 32) - 40][rng.below(2) as usize];
+            let (mut whole, mut single) =
+                (Receiver::new(first, 0, 1 << 12), Receiver::new(first, 0, 1 << 12));
+            let units: Vec<(u32, u32, u8)> = (0..20u32)
+                .scan(first as u32, |psn, transmit| {
+                    let packets = 1 + rng.below(64) as u8;
+                    let at = *psn;
+                    *psn = psn.wrapping_add(packets.into());
+                    Some((transmit, at, packets))
+                })
+                .collect();
+            for _ in 0..60 {
+                let (transmit, psn, packets) = units[rng.below(units.len() as u64) as usize];
+                let from = rng.below(packets.into()) as u8;
+                let count = 1 + rng.below(u64::from(packets - from)) as u32;
+                let (ce, now) = (rng.below(4) == 0, Now(rng.below(1_000_000)));
+                let at = |index: u32| {
+                    data(
+                        psn.wrapping_add(from.into()).wrapping_add(index),
+                        transmit,
+                        from + index as u8,
+                        packets,
+                    )
+                };
+                if whole.new_run(at(0).psn, count) == count {
+                    taken += 1;
+                    assert!(whole.arrival_run(now, &at(0), count, ce).is_some());
+                } else {
+                    for index in 0..count {
+                        whole.arrival(now, &at(index), ce);
+                    }
+                }
+                for index in 0..count {
+                    single.arrival(now, &at(index), ce);
+                }
+                if rng.below(4) == 0 {
+                    assert_eq!(ack(&mut whole, now), ack(&mut single, now), "seed {seed}");
+                }
+            }
+        }
+        assert!(taken > 1_000, "{taken}");
+    }
+
+    #[test]
+    fn a_run_past_the_end_of_its_unit_is_none() {
+        let mut receiver = Receiver::new(0, 0, 1 << 12);
+        assert_eq!(receiver.arrival_run(Now(0), &data(0, 0, 60, 64), 5, false), None);
+        assert_eq!(receiver.arrival_run(Now(0), &data(0, 0, 60, 64), 4, false), Some((0, 0)));
+        assert_eq!(receiver.arrival_run(Now(0), &data(9, 1, 0, 64), 0, false), None);
     }
 
     /// Whatever a peer sends, every ACK is well formed and the ACKs end.

@@ -1,8 +1,11 @@
 //! As if in order: notices, flags, fences, overlaps, numbers, duplicates.
 
+use std::net::SocketAddr;
+
 use srdma_abi::{Opcode, QpAttributes, QpState, SendFlags};
 use srdma_memory::Rights;
-use srdma_rnic::Order;
+use srdma_rnic::world::PayloadRef;
+use srdma_rnic::{Batch, Order, Run};
 use srdma_seams::event::{DropCause, Event};
 use srdma_seams::{Duration, Rng};
 use srdma_transport::Config;
@@ -174,6 +177,54 @@ fn a_held_packet_is_not_copied_over_a_later_write_that_came_with_its_release() {
         assert_eq!(ok(&net.poll(a, a.send_cq)), [0, 1, 2]);
         assert_eq!(net.hosts[1].world.bytes(BASE, 2800), [1; 2800], "seed {seed}");
         assert_eq!(net.hosts[1].world.bytes(BASE + 2800, 4200), [2; 4200], "seed {seed}");
+    }
+}
+
+/// A world that is wrong about where the payloads of a run lie does harm to nobody: its packets are taken one by one, and
+/// copied from where they came in.
+#[test]
+fn a_run_that_lies_elsewhere_is_copied_to_its_place() {
+    const EACH: usize = 1400;
+    for (elsewhere, packets) in [(40_000u64, 4u32), (8, 4), (0, 4)] {
+        let transport = Config { unit_packets_max: 16, ..Config::default() };
+        let (mut net, a, _) = Net::connected(1, Options { transport, ..Options::default() });
+        let (local, remote) = (net.region(0, 0, 1 << 16, ALL), net.region(1, 0, 1 << 16, ALL));
+        let bytes: Vec<u8> = (0..EACH * 6).map(|at| (at / 7) as u8).collect();
+        net.hosts[0].world.set(BASE, &bytes);
+        net.post(a, to_remote(entry(Opcode::Write, 0, &[sge(0, 8, local)]), 60_000, remote));
+        net.run_for(SECOND);
+        net.record = Some(vec![]);
+        net.filter = Some(Box::new(|_, host, _| if host == 0 { Verdict::Drop } else { Verdict::Pass }));
+        net.post(a, to_remote(entry(Opcode::Write, 1, &[sge(0, bytes.len() as u32, local)]), 0, remote));
+        net.run_for(Duration::from_micros(50));
+        let sent: Vec<_> = net.record.take().unwrap().into_iter().filter(|(host, _)| *host == 0).collect();
+        let Packet::Data(first) = sent[0].1.packet else { panic!("data come first") };
+        let (from, now) = (SocketAddr::new(net.hosts[0].address, 50_000), net.now);
+        let each = sent[0].1.payload.len();
+        let host = &mut net.hosts[1];
+        // What the buffer holds, as if the kernel had put everything there.
+        let buffer =
+            sent.iter().take(packets as usize).flat_map(|(_, sent)| [&[0; 7], &sent.payload[..]].concat());
+        host.world.buffers.push(buffer.collect());
+        let payload = PayloadRef { buffer: 0, offset: 7, length: each as u32 };
+        let run = Run { packets, stride: each as u32 + 7, address: BASE + elsewhere };
+        if elsewhere == 0 {
+            // Here it is in place, and the buffer is worth nothing.
+            host.world.buffers[0].fill(0xee);
+            host.world.set(BASE, &bytes[..each * packets as usize]);
+        }
+        let mut batch = Batch::new();
+        batch.push_run(from, &first, run, payload, false);
+        host.nic.receive(now, &batch, &mut host.world, &mut host.counts);
+        host.world.buffers.clear();
+        assert_eq!(
+            host.world.bytes(BASE, u64::from(packets) * each as u64),
+            &bytes[..each * packets as usize]
+        );
+        net.filter = None;
+        net.run_for(SECOND);
+        assert_eq!(ok(&net.poll(a, a.send_cq)), [0, 1]);
+        assert_eq!(net.hosts[1].world.bytes(BASE, bytes.len() as u64), bytes);
     }
 }
 
