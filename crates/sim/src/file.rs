@@ -117,6 +117,7 @@ fn read_settings(table: &Table<'_>, base: &Settings) -> Result<Settings, FileErr
         window_max_bytes: kib("window_max_kib", base.window_max_bytes)?,
         target_delay: micros("target_delay_us", base.target_delay)?,
         rto_min: micros("rto_min_us", base.rto_min)?,
+        grain: micros("grain_us", base.grain)?,
     };
     if settings.window_initial_bytes > settings.window_max_bytes {
         return Err(table.error("window_initial_kib is larger than window_max_kib"));

@@ -62,6 +62,8 @@ pub struct Settings {
     pub target_delay: Duration,
     /// Shortest retransmission time-out.
     pub rto_min: Duration,
+    /// Shortest time that end points take for a reordering or a loss.
+    pub grain: Duration,
 }
 
 impl Default for Settings {
@@ -77,6 +79,7 @@ impl Default for Settings {
             window_max_bytes: 4 << 20,
             target_delay: Duration::from_micros(20),
             rto_min: Duration::from_micros(250),
+            grain: Duration::from_micros(2),
         }
     }
 }
@@ -204,6 +207,7 @@ impl Settings {
             window_max_bytes: self.window_max_bytes,
             target_delay: self.target_delay,
             rto_min: self.rto_min,
+            grain: self.grain,
             // There is no socket whose accounting a packet would burden.
             packet_overhead_bytes: 0,
             ..Config::default()

@@ -220,6 +220,27 @@ fn faults_come_and_go_and_everything_arrives() {
     }
 }
 
+/// What the transport makes of a network that is not as it should be, at the times of a datacentre.
+#[test]
+fn spraying_copes_with_slow_and_lossy_links() {
+    let base = SMALL.replace("kib = 512", "kib = 4096").replace("sample_us = 10", "sample_us = 100");
+    let took = |fault: &str, transport: &str| {
+        let text = base.replace("[run]", &format!("[[fault]]\n{fault}\n[transport]\n{transport}\n[run]"));
+        let (reports, _) = carried_out(&parse("cope.toml", &text).unwrap());
+        assert!(reports[0].finished, "{fault}, {transport}");
+        reports[0].took_us / reports[0].ideal_us
+    };
+    let slow = "on = \"leaf0-spine2\"\nwhat = \"rate\"\ngbps = 25";
+    let (steered, blind) = (took(slow, "steer = true"), took(slow, "steer = false"));
+    assert!(steered < 0.85 * blind, "steering avoids the slow link: {steered:.2}, blind {blind:.2}");
+    let lossy = "on = \"spine2\"\nwhat = \"loss\"\npercent = 1";
+    let (fast, patient) = (took(lossy, ""), took(lossy, "grain_us = 100"));
+    assert!(
+        fast < patient && fast < 1.25,
+        "losses cost a round trip and not 100 µs: {fast:.2}, {patient:.2}"
+    );
+}
+
 #[test]
 fn a_disk_that_is_full_ends_the_run_and_what_is_there_is_whole() {
     let scenario = parse("small.toml", SMALL).unwrap();

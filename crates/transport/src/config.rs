@@ -37,6 +37,9 @@ pub struct Config {
     pub window_max_bytes: u64,
     /// Queueing delay that the window aims at.
     pub target_delay: Duration,
+    /// Times that end points need at their best: nothing shorter is taken for a delay of the network, a reordering or a
+    /// loss. A software end point's scheduler makes it 100 µs; hardware and simulator have a microsecond or so.
+    pub grain: Duration,
     /// Shortest retransmission time-out. The paper's hardware uses 250 µs; a software receiver can
     /// lose its core for several milliseconds.
     pub rto_min: Duration,
@@ -91,6 +94,7 @@ impl Default for Config {
             window_initial_bytes: 256 << 10,
             window_max_bytes: 64 << 20,
             target_delay: Duration::from_millis(2),
+            grain: Duration::from_micros(100),
             rto_min: Duration::from_millis(10),
             rto_max: Duration::from_millis(250),
             ack_timeout: Duration::from_millis(67),

@@ -88,7 +88,7 @@ impl DelayWindow {
             None => None,
         };
         self.set(self.window - cut);
-        self.round = Round::begin(now, sample.rtt);
+        self.round = Round::begin(now, sample.rtt, self.target);
     }
 
     fn set(&mut self, window: u64) {
@@ -117,7 +117,7 @@ impl Congestion for DelayWindow {
         self.before_loss = self.before_loss.max(Some(self.window));
         self.set(self.window / 8);
         self.slow_start = true;
-        self.round = Round::begin(now, Duration::ZERO);
+        self.round = Round::begin(now, Duration::ZERO, self.target);
     }
 
     fn undo(&mut self, _now: Now) {

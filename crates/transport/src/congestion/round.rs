@@ -8,7 +8,8 @@ use super::Sample;
 const HEAVY_LOSS: u64 = 20;
 /// Packets in a round below which its loss fraction says nothing.
 const LOSS_SAMPLE_MIN: u64 = 64;
-/// Shortest round; a software end point's round-trip time can be shorter than its wake-ups.
+/// Shortest round, unless a quarter of the delay that is aimed at is shorter: a software end point's round-trip time can
+/// be shorter than its wake-ups.
 const ROUND_MIN: Duration = Duration::from_micros(50);
 
 /// One round trip.
@@ -21,9 +22,10 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// A round that takes `rtt` from `now` on.
-    pub(super) fn begin(now: Now, rtt: Duration) -> Round {
-        Round { ends: now + rtt.max(ROUND_MIN), ..Round::default() }
+    /// A round that takes `rtt` from `now` on; `target` is the delay that is aimed at.
+    pub(super) fn begin(now: Now, rtt: Duration, target: Duration) -> Round {
+        let least = ROUND_MIN.min(Duration(target.0 / 4));
+        Round { ends: now + rtt.max(least), ..Round::default() }
     }
 
     pub(super) fn acked(&mut self, sample: &Sample) {

@@ -18,29 +18,35 @@ use crate::config::Config;
 use crate::units::UnitRecord;
 use rtt::{ConnectionRtt, PathRtt};
 
-/// Least reordering time.
-const REORDER_MIN: Duration = Duration::from_micros(100);
+/// Longest reordering time, unless round trips are longer, in grains (see [`Config::grain`], which is the least).
+const REORDER_MAX_GRAINS: u64 = 200;
 /// Most doublings of the reordering time by spurious losses.
 const WIDEN_MAX: u8 = 6;
 /// Losses that were none of the detector's mistakes after which it narrows by one step.
 const NARROW_AFTER: u16 = 64;
-/// Least time of silence before a tail is probed: the scheduler of a software receiver.
-const PROBE_MIN: Duration = Duration::from_micros(500);
+/// Least time of silence before a tail is probed, in grains.
+const PROBE_MIN_GRAINS: u64 = 5;
 /// Round-trip time assumed before the first sample.
 const RTT_INITIAL: Duration = Duration::from_millis(5);
 
 /// Adapts the times that decide about loss.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Detector {
+    grain: Duration,
     widened: u8,
     since_undo: u16,
 }
 
 impl Detector {
+    /// For end points with this [`Config::grain`].
+    pub(crate) fn new(grain: Duration) -> Detector {
+        Detector { grain, widened: 0, since_undo: 0 }
+    }
+
     /// How late a packet may be without being lost.
     pub(crate) fn reorder(&self, rtt: &ConnectionRtt) -> Duration {
-        let quarter = Duration(rtt.smoothed().0 / 4).max(REORDER_MIN);
-        (quarter * (1 << self.widened)).min(rtt.smoothed().max(Duration::from_millis(20)))
+        let quarter = Duration(rtt.smoothed().0 / 4).max(self.grain);
+        (quarter * (1 << self.widened)).min(rtt.smoothed().max(self.grain * REORDER_MAX_GRAINS))
     }
 
     /// When `unit` is lost if a later one of its path was answered. Acknowledgements are sprayed too,
@@ -73,7 +79,7 @@ impl Detector {
         }
         let slowest = rtt.max();
         let twice = (rtt.smoothed() * 2).max(rtt.smoothed() + rtt.variation() * 4);
-        twice.max(slowest + Duration(slowest.0 / 4)).max(PROBE_MIN)
+        twice.max(slowest + Duration(slowest.0 / 4)).max(self.grain * PROBE_MIN_GRAINS)
     }
 
     /// Retransmission time-out, before back-off.

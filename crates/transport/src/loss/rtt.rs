@@ -49,9 +49,16 @@ pub(crate) struct ConnectionRtt {
     max: [Duration; 2],
     /// Begin of this window; none before the first sample.
     max_since: Option<Now>,
+    /// How long a maximum is remembered, at least.
+    max_window_min: Duration,
 }
 
 impl ConnectionRtt {
+    /// Nothing measured. A maximum is remembered for 200 grains ([`crate::Config::grain`]) or 16 round trips.
+    pub(crate) fn new(grain: Duration) -> ConnectionRtt {
+        ConnectionRtt { max_window_min: grain * 200, ..ConnectionRtt::default() }
+    }
+
     /// A unit sent on `path` took `rtt` there and back. Returns the queueing delay in it.
     pub(crate) fn sample(&mut self, now: Now, path: &mut PathRtt, rtt: Duration) -> Duration {
         self.floor.sample(now, rtt);
@@ -65,7 +72,7 @@ impl ConnectionRtt {
             }
             _ => self.start(rtt),
         }
-        let window = Duration::from_millis(20).max(self.smoothed() * 16);
+        let window = self.max_window_min.max(self.smoothed() * 16);
         if self.max_since.is_none_or(|since| now.since(since) >= window) {
             self.max = [Duration::ZERO, self.max[0]];
             self.max_since = Some(now);

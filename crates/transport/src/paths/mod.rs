@@ -14,14 +14,11 @@ use selector::{Feedback, PathSelector, Selector};
 
 /// Units lost in a row after which a path is held dead.
 const SUSPECT_AFTER: u8 = 3;
-/// Time after which a dead path is probed for the first time; doubles up to [`REPROBE_MAX`].
-const REPROBE_MIN: Duration = Duration::from_millis(20);
-/// See [`REPROBE_MIN`]. Capacity that is there again is used within a second.
-const REPROBE_MAX: Duration = Duration::from_millis(500);
-/// Excess delay that is noise.
-const STEER_NOISE_NS: u64 = 100_000;
-/// Average delay below which excess is judged as if it were this much.
-const STEER_DELAY_MIN_NS: u64 = 250_000;
+/// Time after which a dead path is probed for the first time, in grains (see [`Config::grain`]); doubles up to
+/// [`REPROBE_MAX_GRAINS`].
+const REPROBE_MIN_GRAINS: u64 = 200;
+/// See [`REPROBE_MIN_GRAINS`]. In software, capacity that is there again is used within a second.
+const REPROBE_MAX_GRAINS: u64 = 5_000;
 
 /// Most turns of a path that are skipped, in 1/1024.
 const SKIP_MAX_1024: i64 = 896;
@@ -63,6 +60,7 @@ pub(crate) struct PathSet {
     selector: Selector,
     ack_selector: Selector,
     steer: bool,
+    grain: Duration,
     suspected: u16,
     /// Paths of which something was acknowledged since [`PathSet::take_touched`].
     touched: Vec<PathId>,
@@ -84,7 +82,7 @@ impl PathSet {
             lost_in_row: 0,
             is_touched: false,
             probe_at: None,
-            probe_gap: REPROBE_MIN,
+            probe_gap: config.grain * REPROBE_MIN_GRAINS,
         };
         let selector = Selector::new(config.selector, config.paths, &mut rng);
         let ack_selector = Selector::new(config.selector, config.paths, &mut rng);
@@ -93,6 +91,7 @@ impl PathSet {
             selector,
             ack_selector,
             steer: config.steer && config.selector != SelectorKind::Single,
+            grain: config.grain,
             suspected: 0,
             touched: Vec::with_capacity(usize::from(config.paths)),
             delay_ns: 0,
@@ -135,14 +134,14 @@ impl PathSet {
             match path.probe_at {
                 Some(at) if at > now => continue,
                 Some(_) => {
-                    path.probe_gap = (path.probe_gap * 2).min(REPROBE_MAX);
+                    path.probe_gap = (path.probe_gap * 2).min(self.grain * REPROBE_MAX_GRAINS);
                     path.probe_at = Some(now + path.probe_gap);
                     return (candidate, true);
                 }
                 None => {}
             }
             fallback = fallback.or(Some(candidate));
-            let skip = if self.steer { path.skip_1024(self.delay_ns) } else { 0 };
+            let skip = if self.steer { path.skip_1024(self.delay_ns, self.grain) } else { 0 };
             if skip > 0 && self.rng.below(1024) < skip {
                 continue;
             }
@@ -162,7 +161,7 @@ impl PathSet {
         state.delay_ns = (state.delay_ns + delay.0) / 2;
         let share = u32::from(ce) * 1024 / u32::from(packets.max(1));
         state.marked = (state.marked * 3 + share) / 4;
-        state.adapt(self.delay_ns);
+        state.adapt(self.delay_ns, self.grain);
         self.answered(path)
     }
 
@@ -213,7 +212,7 @@ impl PathSet {
         if state.probe_at.take().is_none() {
             return Health::Same;
         }
-        state.probe_gap = REPROBE_MIN;
+        state.probe_gap = self.grain * REPROBE_MIN_GRAINS;
         self.suspected -= 1;
         Health::Restored
     }
@@ -241,24 +240,25 @@ impl PathSet {
 /// longer queues evens that out. A proportional part reacts, a slow integral part that forgets removes
 /// most of what the proportional part alone would leave.
 impl Path {
-    /// Delay beyond the average, in 1/1024 of it; little of either sign is noise.
-    fn excess_1024(&self, average_ns: u64) -> i64 {
+    /// Delay beyond the average, in 1/1024 of it; a grain of either sign is noise, and an average below two and a half
+    /// is taken for as much.
+    fn excess_1024(&self, average_ns: u64, grain: Duration) -> i64 {
         let excess = self.delay_ns as i64 - average_ns as i64;
-        if excess.unsigned_abs() < STEER_NOISE_NS {
+        if excess.unsigned_abs() < grain.0 {
             return 0;
         }
-        (excess * 1024 / average_ns.max(STEER_DELAY_MIN_NS) as i64).clamp(-4096, 4096)
+        (excess * 1024 / average_ns.max(grain.0 * 5 / 2).max(1) as i64).clamp(-4096, 4096)
     }
 
-    fn adapt(&mut self, average_ns: u64) {
+    fn adapt(&mut self, average_ns: u64, grain: Duration) {
         let thinned = i64::from(self.thinned);
-        let next = thinned + self.excess_1024(average_ns) / 32 - thinned / 128;
+        let next = thinned + self.excess_1024(average_ns, grain) / 32 - thinned / 128;
         self.thinned = next.clamp(0, SKIP_MAX_1024) as u32;
     }
 
     /// Chance in 1/1024 that its turn is skipped.
-    fn skip_1024(&self, average_ns: u64) -> u64 {
-        let proportional = self.excess_1024(average_ns).max(0) / 4;
+    fn skip_1024(&self, average_ns: u64, grain: Duration) -> u64 {
+        let proportional = self.excess_1024(average_ns, grain).max(0) / 4;
         let skip = proportional + i64::from(self.thinned) + i64::from(self.marked / 2);
         skip.min(SKIP_MAX_1024) as u64
     }
