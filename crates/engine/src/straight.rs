@@ -227,7 +227,7 @@ impl Worker {
                     entries = 1;
                 }
                 _ => {
-                    sort(received, questions, counters, &segment, read);
+                    sort(received, questions, counters, &segment, &read);
                     expected += u32::from(still);
                     entries += usize::from(still);
                 }

@@ -216,7 +216,7 @@ impl Worker {
         self.world.straight.none(batch.mean_datagram_bytes());
         for segment in batch.segments() {
             let read = self.follower.parse(batch.packet(&segment));
-            sort(&mut self.received, &mut self.questions, &mut self.counters, &segment, read);
+            sort(&mut self.received, &mut self.questions, &mut self.counters, &segment, &read);
         }
         if batch.is_full() {
             Filled::Some
@@ -291,18 +291,18 @@ pub(crate) fn sort(
     questions: &mut Vec<(SocketAddr, Echo)>,
     counters: &mut Counters,
     segment: &Segment,
-    read: Result<(Packet, usize), ParseError>,
+    read: &Result<(Packet, usize), ParseError>,
 ) {
     match read {
-        Ok((Packet::Echo(echo), _)) if !echo.reply => questions.push((segment.from, answer(&echo, segment))),
+        Ok((Packet::Echo(echo), _)) if !echo.reply => questions.push((segment.from, answer(echo, segment))),
         Ok((Packet::Echo(_), _)) => counters.drop_foreign(DropCause::Unsolicited),
         Ok((packet, header_bytes)) => {
             let payload = PayloadRef {
                 buffer: segment.buffer,
-                offset: segment.offset + header_bytes as u32,
-                length: segment.length - header_bytes as u32,
+                offset: segment.offset + *header_bytes as u32,
+                length: segment.length - *header_bytes as u32,
             };
-            received.push(segment.from, &packet, payload, segment.ce);
+            received.push(segment.from, packet, payload, segment.ce);
         }
         Err(error) => counters.drop_foreign(error.cause()),
     }

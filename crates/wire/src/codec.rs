@@ -38,17 +38,9 @@ const _: () = assert!(HEADER_BYTES_MAX <= 1200 && DATA_HEADER_BYTES_MAX <= HEADE
 /// packets have payload, and it reaches to the end of the datagram.
 #[inline]
 pub fn parse(datagram: &[u8]) -> Result<(Packet, usize), ParseError> {
-    let first = datagram.first_chunk::<PREFIX_BYTES>().ok_or(ParseError::Truncated)?;
-    let code = first[0];
-    if code < opcode::HELLO {
-        return Err(ParseError::Opcode(code));
-    }
-    let layout = prefix::layout(first);
-    if layout != prefix::layout_of(code) {
-        return Err(ParseError::Version(layout));
-    }
-    match code {
-        opcode::WRITE..=opcode::FETCH_ADD | opcode::READ_RESPONSE | opcode::ATOMIC_RESPONSE => {
+    let first = open(datagram)?;
+    match first[0] {
+        code if is_data(code) => {
             data::parse(datagram, first).map(|(data, offset)| (Packet::Data(data), offset))
         }
         opcode::ACK => ack::parse(datagram, first).map(|(ack, offset)| (Packet::Ack(ack), offset)),
@@ -60,6 +52,25 @@ pub fn parse(datagram: &[u8]) -> Result<(Packet, usize), ParseError> {
         opcode::ECHO => handshake::parse_echo(datagram).map(|(echo, offset)| (Packet::Echo(echo), offset)),
         other => Err(ParseError::Opcode(other)),
     }
+}
+
+/// What every packet begins with, if this may be one of ours.
+#[inline]
+fn open(datagram: &[u8]) -> Result<&[u8; PREFIX_BYTES], ParseError> {
+    let first = datagram.first_chunk::<PREFIX_BYTES>().ok_or(ParseError::Truncated)?;
+    let code = first[0];
+    if code < opcode::HELLO {
+        return Err(ParseError::Opcode(code));
+    }
+    let layout = prefix::layout(first);
+    match layout == prefix::layout_of(code) {
+        true => Ok(first),
+        false => Err(ParseError::Version(layout)),
+    }
+}
+
+const fn is_data(code: u8) -> bool {
+    matches!(code, opcode::WRITE..=opcode::FETCH_ADD | opcode::READ_RESPONSE | opcode::ATOMIC_RESPONSE)
 }
 
 /// Writes the header of `packet` to the front of `out`; returns its length in bytes. The payload of

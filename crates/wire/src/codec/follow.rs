@@ -36,14 +36,17 @@ impl Follower {
         if let Some(data) = self.last.as_mut().and_then(|last| last.follow(datagram)) {
             return Ok((Packet::Data(data), DATA_HEADER_BYTES));
         }
-        let parsed = super::parse(datagram)?;
-        if let ((Packet::Data(data), DATA_HEADER_BYTES), Some((header, payload))) =
-            (&parsed, datagram.split_first_chunk())
-        {
-            let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-            self.last = Some(Last { header: *header, data: *data, payload_bytes });
+        let first = super::open(datagram)?;
+        if !super::is_data(first[0]) {
+            // Straight through: an ACK is large.
+            return super::parse(datagram);
         }
-        Ok(parsed)
+        let (data, offset) = data::parse(datagram, first)?;
+        if let (DATA_HEADER_BYTES, Some((header, payload))) = (offset, datagram.split_first_chunk()) {
+            let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+            self.last = Some(Last { header: *header, data, payload_bytes });
+        }
+        Ok((Packet::Data(data), offset))
     }
 }
 
