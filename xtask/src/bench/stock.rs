@@ -70,6 +70,7 @@ impl Series {
 /// 1 MiB WRITEs with buffers of every size in turn, beside one TCP stream.
 pub(super) fn section(launcher: &Launcher, options: &Options, judged: &mut Vec<Judged>) -> Result<Value> {
     let fabric = Fabric::build(Spec::pair())?;
+    let control = iperf3::default_control(&fabric)?;
     report::say(&format!("1 MiB WRITEs with small socket buffers, {} rounds", options.pairs));
     let mut all: [Series; LIMITS.len()] = std::array::from_fn(|_| Series::default());
     let (mut tcp, mut tcp_cpu) = (Vec::new(), Vec::new());
@@ -77,7 +78,7 @@ pub(super) fn section(launcher: &Launcher, options: &Options, judged: &mut Vec<J
         for (series, (_, bytes_max, _)) in all.iter_mut().zip(LIMITS) {
             series.add(launcher, &fabric, bytes_max)?;
         }
-        let stream = iperf3::run_bytes(&fabric, MESSAGES * MESSAGE_BYTES)?;
+        let stream = iperf3::run_bytes(&fabric, &control, MESSAGES * MESSAGE_BYTES)?;
         tcp.push(stream.mb_per_s);
         tcp_cpu.push(stream.cpu_s / (stream.bytes as f64 / 1e9));
         let said = all.iter().zip(LIMITS).map(|(series, (name, ..))| {
@@ -90,7 +91,7 @@ pub(super) fn section(launcher: &Launcher, options: &Options, judged: &mut Vec<J
     let mut table = Table::new(&head);
     all.iter().zip(LIMITS).for_each(|(series, (name, ..))| table.row(&series.row(name)));
     let cells = [format!("{:.0}", median(&tcp)), format!("{:.2}", median(&tcp_cpu))];
-    table.row(&[vec!["iperf3, one TCP stream".to_owned()], cells.to_vec()].concat());
+    table.row(&[vec![format!("iperf3, one TCP stream, {control}")], cells.to_vec()].concat());
     table.print();
     for (series, (name, _, promised)) in all.iter().zip(LIMITS).skip(1) {
         let of_large = series.over(&all[0].mb_per_s);

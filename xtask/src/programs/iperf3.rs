@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::wait_until_it_listens;
-use crate::fabric::Fabric;
+use crate::fabric::{inside, Fabric};
 use crate::process::{Outcome, Program};
 
 /// What one run measured.
@@ -39,9 +39,16 @@ pub fn congestion_controls() -> Result<Vec<String>> {
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Streams `bytes` from h1 to h2.
-pub fn run_bytes(fabric: &Fabric, bytes: u64) -> Result<Tcp> {
-    run_sized(fabric, &["-n".into(), bytes.to_string()], 1, 120)
+/// The congestion control that TCP uses between the two hosts if nobody chooses one.
+pub fn default_control(fabric: &Fabric) -> Result<String> {
+    let file = "/proc/sys/net/ipv4/tcp_congestion_control";
+    let read = || std::fs::read_to_string(file).with_context(|| file.to_owned());
+    Ok(inside(fabric.h1.namespace.as_deref(), read)?.trim().to_owned())
+}
+
+/// Streams `bytes` from h1 to h2 under congestion control `control`.
+pub fn run_bytes(fabric: &Fabric, control: &str, bytes: u64) -> Result<Tcp> {
+    run_sized(fabric, &["-n".into(), bytes.to_string(), "-C".into(), control.into()], 1, 120)
 }
 
 fn run_sized(fabric: &Fabric, size: &[String], streams: u32, limit_s: u64) -> Result<Tcp> {
@@ -74,7 +81,6 @@ fn read(client: &Outcome, server: &Outcome) -> Result<Tcp> {
 
 /// Round-trip time of one byte over TCP, microseconds: (median, 99th percentile) of `rounds`.
 pub fn ping_pong(fabric: &Fabric, rounds: usize) -> Result<(f64, f64)> {
-    use crate::fabric::inside;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     let address = (fabric.h2.address, 18_600);
