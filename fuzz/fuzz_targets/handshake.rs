@@ -8,7 +8,7 @@ use core::net::SocketAddr;
 
 use libfuzzer_sys::fuzz_target;
 use srdma_seams::{ConnectionId, Now, Qpn, Rng};
-use srdma_transport::{Config, Connection, Identity};
+use srdma_transport::{Config, Connection, Identity, Trunk};
 use srdma_wire::Packet;
 
 #[path = "../../crates/wire/tests/property/mod.rs"]
@@ -26,6 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     let from: SocketAddr = ([10, 0, 0, 2], 4791).into();
     let mut now = Now(1);
     let Ok(mut conn) = Connection::new(Config::default(), identity, Rng::new(1), now) else { return };
+    let mut trunk = Trunk::new(&Config::default());
     conn.start(now);
     while conn.poll_hello(now, 1 << 20, &mut ()).is_some() {}
     let (mut heard, mut said) = (0, 0);
@@ -41,7 +42,7 @@ fuzz_target!(|bytes: &[u8]| {
         property::reseal(&mut datagram);
         let Ok((Packet::Hello(hello), _)) = srdma_wire::parse(&datagram) else { continue };
         let knows_us = hello.echo == identity.connection;
-        conn.on_hello(now, &hello, from, &mut ());
+        conn.on_hello(now, &hello, from, &mut trunk, &mut ());
         heard += datagram.len();
         while let Some(answer) = conn.poll_hello(now, 1 << 20, &mut ()) {
             said += usize::from(answer.probe_bytes).max(96);

@@ -162,12 +162,14 @@ impl Shared {
         let _ = self.let_go(worker);
     }
 
-    /// Fires timers that are due, if nobody holds the lock.
+    /// Fires timers that are due, if nobody holds the lock; after a look at the socket, for what they wait for may
+    /// lie there.
     pub(crate) fn timers_if_free(&self) -> Option<bool> {
         let mut worker = self.try_lock()?;
         let now = clock::now();
-        if worker.look_after(now) {
-            worker.timers(now);
+        if worker.look_after(now) && worker.is_due(now) {
+            worker.turn(&self.sends, &self.recvs);
+            let _ = self.let_go(worker);
         }
         Some(false)
     }

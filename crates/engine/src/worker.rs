@@ -24,6 +24,9 @@ use crate::world::InProcess;
 const BURSTS_PER_TURN: usize = 16;
 /// Batches received per turn before sending is looked at again.
 const BATCHES_PER_TURN: usize = 4;
+/// How long packets that lie unread hold timers up: the answer that one waits for may be among them. No longer, so that
+/// nobody who sends without end stops the clock.
+const HOLD_TIMERS_MAX: Duration = Duration::from_millis(10);
 /// How soon a full socket is tried again.
 const BUSY_RETRY: Duration = Duration::from_micros(100);
 /// How often it is looked whether our descriptors still are ours. Until a program that closes them all opens others
@@ -44,6 +47,8 @@ pub(crate) struct Worker {
     /// The last look at the socket left nothing in it.
     pub(crate) is_drained: bool,
     delayed_until: Option<Now>,
+    /// Since when the socket has not been seen empty.
+    unread_since: Option<Now>,
     looked_after: Now,
     /// Descriptors are no longer ours.
     pub(crate) is_lost: bool,
@@ -76,6 +81,7 @@ impl Worker {
             more: false,
             is_drained: false,
             delayed_until: None,
+            unread_since: None,
             looked_after: Now(0),
             is_lost: false,
             frozen_until: None,
@@ -97,7 +103,10 @@ impl Worker {
         let Some(now) = self.send_posted(sends, recvs) else { return false };
         // What was just posted left first; the packets that wait have waited already.
         let had_packets = self.receive_some(now);
-        self.timers(clock::now());
+        let now = clock::now();
+        if self.unread_since.is_none_or(|since| now.since(since) >= HOLD_TIMERS_MAX) {
+            self.timers(now);
+        }
         if (had_packets || self.more) && self.frozen_until.is_none() {
             let Worker { nic, world, counters, .. } = self;
             self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
@@ -162,12 +171,17 @@ impl Worker {
         until.is_some()
     }
 
+    /// Whether a timer is due.
+    pub(crate) fn is_due(&mut self, now: Now) -> bool {
+        self.nic.next_timeout().is_some_and(|due| due <= now)
+    }
+
     /// Fires what is due.
     pub(crate) fn timers(&mut self, now: Now) {
         if self.stands_still(now) {
             return;
         }
-        if self.nic.next_timeout().is_some_and(|due| due <= now) {
+        if self.is_due(now) {
             self.nic.on_time(now, &mut self.world, &mut self.counters);
             self.more |= self.nic.pump(now, BURSTS_PER_TURN, &mut self.world, &mut self.counters);
         }
@@ -185,17 +199,20 @@ impl Worker {
             self.answer_echoes(now);
             let Worker { nic, world, counters, received, .. } = self;
             if received.is_empty() && drained {
-                break;
+                self.unread_since = None;
+                return any;
             }
             any = true;
             nic.receive(now, received, world, counters);
             if drained {
-                break;
+                self.unread_since = None;
+                return true;
             }
             if let Some(endpoint) = &mut self.world.endpoint {
                 self.world.free_bytes = endpoint.free_bytes();
             }
         }
+        self.unread_since.get_or_insert(now);
         any
     }
 

@@ -1,7 +1,6 @@
 //! What every machine of a queue pair is handed: time, the world, the observer, and what the queue
 //! pairs of a device share.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use srdma_abi::{AsyncEvent, AsyncKind, Completion, RecvEntry, SendEntry, Sge};
@@ -10,6 +9,7 @@ use srdma_seams::event::DropCause;
 use srdma_seams::{Cqn, Event, Now, Observer, Qpn};
 
 use crate::nic::objects::Cqs;
+use crate::nic::peers::Peers;
 use crate::nic::timers::Timers;
 use crate::place::Placement;
 use crate::world::{Outgoing, Queues};
@@ -25,8 +25,8 @@ pub(crate) struct Shared {
     pub cqs: Cqs,
     /// Copies of the current batch.
     pub placement: Placement,
-    /// Queue pairs (by position) that may have something to send, in turn.
-    pub active: VecDeque<u32>,
+    /// Whom the queue pairs are connected to, and whose turn it is to send.
+    pub peers: Peers,
     /// When queue pairs want to be woken.
     pub timers: Timers,
     /// Completion queues that overflowed in this call.

@@ -36,20 +36,23 @@ impl Qp {
             _ => false,
         };
         let (true, Some(conn), Some(peer)) = (sends, &mut self.conn, self.peer) else { return Outcome::Idle };
-        let Some(unit) = conn.poll_unit(cx.now, cx.obs) else { return Outcome::Idle };
+        let Some(unit) = conn.poll_unit(cx.now, cx.shared.peers.trunk(self.peer_index), cx.obs) else {
+            return if conn.waits_for_window() { Outcome::WindowFull } else { Outcome::Idle };
+        };
         if let Err(unfit) = self.build(cx, &unit) {
             self.take_back(cx, &unit);
             return self.on_unfit(cx, unfit);
         }
         if cx.shared.scratch.runs.is_empty() {
             // Only answers that are refused meanwhile: as if lost.
-            return Outcome::Sent;
+            return Outcome::Sent(0);
         }
         match self.send(cx, peer, &unit) {
             Ok(()) => {
                 self.unreachable = false;
+                let bytes = cx.shared.scratch.runs.iter().map(|run| run.payload_bytes).sum();
                 self.note_sent(&unit);
-                Outcome::Sent
+                Outcome::Sent(bytes)
             }
             Err(SendRefusal::Busy) => {
                 self.take_back(cx, &unit);
@@ -63,13 +66,13 @@ impl Qp {
             // As if lost on the way: time-outs decide, and the cause is known when they do.
             Err(SendRefusal::Unreachable) => {
                 self.unreachable = true;
-                Outcome::Sent
+                Outcome::Sent(0)
             }
             Err(SendRefusal::TooBig) => {
                 if let Some(conn) = &mut self.conn {
                     conn.too_big(cx.now);
                 }
-                Outcome::Sent
+                Outcome::Sent(0)
             }
         }
     }
@@ -104,9 +107,17 @@ impl Qp {
         sent
     }
 
+    /// Sends what must not wait for the window that it shares, or for its turn.
+    pub(crate) fn emit_urgent<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
+        if self.conn.as_ref().is_some_and(|conn| conn.is_urgent()) {
+            // If the socket is full, it is tried again soon.
+            let _ = self.emit(cx);
+        }
+    }
+
     fn take_back<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, unit: &Unit) {
         if let Some(conn) = &mut self.conn {
-            conn.unit_refused(cx.now, unit, cx.obs);
+            conn.unit_refused(cx.now, unit, cx.shared.peers.trunk(self.peer_index), cx.obs);
         }
     }
 
@@ -234,7 +245,7 @@ impl Qp {
             }
             Unfit::Answer(msn, code) => self.refuse_answer(cx, msn, code),
         }
-        Outcome::Sent
+        Outcome::Sent(0)
     }
 
     /// Memory that a packet of the unit wants to read is gone.

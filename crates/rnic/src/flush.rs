@@ -41,6 +41,7 @@ impl Qp {
     pub(crate) fn fail_by_request<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
         if self.enter_error(cx, Cause::Flushed, None) {
             self.serves_answers = false;
+            self.leave_trunk(cx.shared);
             self.flush_sends(cx, None);
             self.flush_recvs(cx, None);
         }
@@ -68,7 +69,9 @@ impl Qp {
         }
         let oldest = self.requester.oldest_msn();
         if let Some(conn) = &mut self.conn {
-            conn.pause(cx.now, oldest as u32, Duration::MAX);
+            let trunk = cx.shared.peers.trunk(self.peer_index);
+            conn.pause(cx.now, oldest as u32, Duration::MAX, trunk);
+            cx.shared.peers.wake(self.peer_index);
         }
         self.release_pieces(cx);
         self.responder.clear_open();

@@ -398,7 +398,8 @@ impl Qp {
             wqe.failure.get_or_insert(cause);
         }
         if let Some(conn) = &mut self.conn {
-            conn.pause(cx.now, msn as u32, Duration::MAX);
+            let trunk = cx.shared.peers.trunk(self.peer_index);
+            conn.pause(cx.now, msn as u32, Duration::MAX, trunk);
         }
     }
 
@@ -535,7 +536,7 @@ impl Qp {
                 Verdict::GiveUp => self.fail_request(cx, number, Cause::RnrExceeded),
                 Verdict::Wait(wait) => {
                     if let Some(conn) = &mut self.conn {
-                        conn.pause(cx.now, nak.msn, wait);
+                        conn.pause(cx.now, nak.msn, wait, cx.shared.peers.trunk(self.peer_index));
                     }
                 }
             }

@@ -88,7 +88,7 @@ impl Qp {
     /// What the packet says of our requests.
     pub(crate) fn hear_landed<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, data: &Data) {
         let (Some(landed), Some(conn)) = (data.op.landed(), &mut self.conn) else { return };
-        if conn.on_landed(cx.now, landed, cx.obs).is_err() {
+        if conn.on_landed(cx.now, landed, cx.shared.peers.trunk(self.peer_index), cx.obs).is_err() {
             cx.dropped(self.qpn, DropCause::BogusAck);
         }
     }

@@ -13,6 +13,7 @@ use crate::handshake::Handshake;
 use crate::receiver::Receiver;
 use crate::report::Snapshot;
 use crate::sender::Sender;
+use crate::trunk::Trunk;
 use crate::{Arrival, BogusAck, Failure, Fragment, HelloOutcome, Stretch, Unit};
 
 /// Smallest UDP payload that a connection can work with.
@@ -96,6 +97,7 @@ impl Connection {
         now: Now,
         hello: &Hello,
         from: SocketAddr,
+        trunk: &mut Trunk,
         obs: &mut impl Observer,
     ) -> HelloOutcome {
         let learned = self.handshake.on_hello(now, hello, from, DATAGRAM_BYTES_MIN);
@@ -109,17 +111,17 @@ impl Connection {
             self.heard(now);
         }
         if learned.outcome == HelloOutcome::Connected {
-            self.connected(now, obs);
+            self.connected(now, trunk, obs);
         }
         learned.outcome
     }
 
-    fn connected(&mut self, now: Now, obs: &mut impl Observer) {
+    fn connected(&mut self, now: Now, trunk: &mut Trunk, obs: &mut impl Observer) {
         let mtu_bytes = self.handshake.datagram_bytes();
         let header_bytes = srdma_wire::data_header_bytes(self.handshake.features) as u16;
         let payload_bytes = self.payload_of(mtu_bytes).unwrap_or(8);
         let (window, free) = (self.handshake.peer_window_packets, self.handshake.peer_free_bytes);
-        self.sender.connect(&self.config, payload_bytes, u32::from(header_bytes), window, free);
+        self.sender.connect(&self.config, payload_bytes, u32::from(header_bytes), window, free, trunk);
         self.waiting_since = None;
         self.handshake.rest_small(now);
         obs.event(now, Event::Connected { qpn: self.identity.local_qpn, mtu_bytes });
@@ -217,12 +219,29 @@ impl Connection {
     }
 
     /// The next unit to send now, if window and state allow one. Counted as sent.
-    pub fn poll_unit(&mut self, now: Now, obs: &mut impl Observer) -> Option<Unit> {
-        let unit = self.sender.poll_unit(now, &self.config, obs)?;
+    pub fn poll_unit(&mut self, now: Now, trunk: &mut Trunk, obs: &mut impl Observer) -> Option<Unit> {
+        let unit = self.sender.poll_unit(now, &self.config, trunk, obs)?;
         if !unit.retransmission {
             self.dialogue.answered(now);
         }
         Some(unit)
+    }
+
+    /// Whether the last [`Connection::poll_unit`] had a unit for which the trunk's window had no room. It has when
+    /// something of any connection of the trunk is answered or held lost.
+    pub fn waits_for_window(&self) -> bool {
+        self.sender.waits_for_window()
+    }
+
+    /// Whether something must be sent that no other connection of the trunk may keep waiting: a probe, or what is
+    /// sent again after silence.
+    pub fn is_urgent(&self) -> bool {
+        self.sender.is_urgent()
+    }
+
+    /// Nothing more will be sent: the trunk forgets what the connection has in flight.
+    pub fn leave(&mut self, trunk: &mut Trunk) {
+        self.sender.leave(trunk);
     }
 
     /// What packet number `seq` of `space` stands for, while its message is not finished.
@@ -243,13 +262,19 @@ impl Connection {
     }
 
     /// The unit could not be sent (socket full): take it back; it is offered again later.
-    pub fn unit_refused(&mut self, now: Now, unit: &Unit, obs: &mut impl Observer) {
-        self.sender.unit_refused(now, unit, &self.config, obs);
+    pub fn unit_refused(&mut self, now: Now, unit: &Unit, trunk: &mut Trunk, obs: &mut impl Observer) {
+        self.sender.unit_refused(now, unit, &self.config, trunk, obs);
     }
 
     /// An ACK for this connection (its connection id already checked).
-    pub fn on_ack(&mut self, now: Now, ack: &Ack, obs: &mut impl Observer) -> Result<(), BogusAck> {
-        self.sender.on_ack(now, ack, &self.config, obs)?;
+    pub fn on_ack(
+        &mut self,
+        now: Now,
+        ack: &Ack,
+        trunk: &mut Trunk,
+        obs: &mut impl Observer,
+    ) -> Result<(), BogusAck> {
+        self.sender.on_ack(now, ack, &self.config, trunk, obs)?;
         self.heard(now);
         self.try_larger(now);
         if self.sender.take_full_came() {
@@ -263,7 +288,13 @@ impl Connection {
 
     /// A packet of the peer's own messages said what has landed of our requests (low 32 bits): news that its
     /// ACK may not have brought yet. Only from a packet that is [`Arrival::New`].
-    pub fn on_landed(&mut self, now: Now, landed: u32, obs: &mut impl Observer) -> Result<(), BogusAck> {
+    pub fn on_landed(
+        &mut self,
+        now: Now,
+        landed: u32,
+        trunk: &mut Trunk,
+        obs: &mut impl Observer,
+    ) -> Result<(), BogusAck> {
         let Some(cumulative) = self.sender.spaces[Space::Request as usize].end_of_landed(landed)? else {
             return Ok(());
         };
@@ -274,13 +305,13 @@ impl Connection {
             space: Space::Request,
             cumulative: cumulative as u32,
             landed,
-            free_bytes: self.sender.peer_free_bytes(),
+            free_bytes: trunk.free_bytes,
             block_count: 0,
             blocks: [AckBlock::default(); ACK_BLOCKS_MAX],
             unit_count: 0,
             units: [AckUnit::default(); ACK_UNITS_MAX],
         };
-        self.on_ack(now, &ack, obs)
+        self.on_ack(now, &ack, trunk, obs)
     }
 
     /// Message number (64-bit) before which the peer says that every message of `space` has landed.
@@ -291,9 +322,9 @@ impl Connection {
     /// The peer refused request `msn` (low 32 bits) as not ready: pause requests from it on for
     /// `wait`, then send them again. Responses go on. A message that waits but was never sent is
     /// paused too; false then, and if there is no such message.
-    pub fn pause(&mut self, now: Now, msn: u32, wait: Duration) -> bool {
+    pub fn pause(&mut self, now: Now, msn: u32, wait: Duration, trunk: &mut Trunk) -> bool {
         self.heard(now);
-        self.sender.pause(now, msn, wait, &self.config)
+        self.sender.pause(now, msn, wait, &self.config, trunk)
     }
 
     /// Whether the program waits for something that the peer still owes it (a READ response) although
@@ -457,9 +488,14 @@ impl Connection {
     }
 
     /// Time has passed.
-    pub fn on_timeout(&mut self, now: Now, obs: &mut impl Observer) -> Result<(), Failure> {
+    pub fn on_timeout(
+        &mut self,
+        now: Now,
+        trunk: &mut Trunk,
+        obs: &mut impl Observer,
+    ) -> Result<(), Failure> {
         if self.handshake.try_connect(now, DATAGRAM_BYTES_MIN) {
-            self.connected(now, obs);
+            self.connected(now, trunk, obs);
         }
         if self.handshake_failure_at().is_some_and(|at| now >= at) {
             return Err(Failure::NoHandshake);
@@ -474,7 +510,7 @@ impl Connection {
             self.handshake.ask();
         }
         self.watch_size(now, obs);
-        self.sender.on_timeout(now, &self.config, obs).map_err(|_| self.no_answer())
+        self.sender.on_timeout(now, &self.config, trunk, obs).map_err(|_| self.no_answer())
     }
 
     /// Bytes of the tables that grow with what is in flight.
@@ -489,9 +525,9 @@ impl Connection {
     }
 
     /// State for statistics and tests.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self, trunk: &Trunk) -> Snapshot {
         let ahead_packets = self.receivers.iter().map(Receiver::ahead).max().unwrap_or(0);
-        Snapshot { ahead_packets, ..self.sender.snapshot(&self.config) }
+        Snapshot { ahead_packets, ..self.sender.snapshot(&self.config, trunk) }
     }
 
     /// The peer has shown that it lives and means this connection.

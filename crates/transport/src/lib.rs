@@ -47,12 +47,14 @@ mod receiver;
 mod report;
 mod sender;
 mod sendspace;
+mod trunk;
 mod units;
 
 pub use config::{Config, ConfigError, Identity, SelectorKind};
 pub use connection::Connection;
 pub use dialogue::ANSWER_WAIT;
 pub use report::Snapshot;
+pub use trunk::Trunk;
 
 use srdma_seams::{PathId, TransmitId};
 use srdma_wire::Space;

@@ -1,11 +1,12 @@
 //! The sending half: what to send next, what an acknowledgement means, when to give up waiting.
 
+mod time;
+
 use srdma_seams::event::RetransmitCause;
 use srdma_seams::{Duration, Event, Now, Observer, PathId, Qpn, TransmitId};
 use srdma_wire::{Ack, Space};
 
 use crate::config::{Config, Planted};
-use crate::congestion::delay_window::DelayWindow;
 use crate::congestion::{Congestion, Sample};
 use crate::connection::DATAGRAM_BYTES_MIN;
 use crate::loss::rtt::ConnectionRtt;
@@ -13,8 +14,9 @@ use crate::loss::Detector;
 use crate::paths::{Health, PathSet};
 use crate::report::Snapshot;
 use crate::sendspace::{Run, SendSpace, UnitLimit};
+use crate::trunk::Trunk;
 use crate::units::{UnitRecord, Units, NONE};
-use crate::{BogusAck, Failure, Unit};
+use crate::{BogusAck, Unit};
 
 /// A unit is at most this fraction of the window, so that a small window still covers many paths.
 const UNITS_PER_WINDOW: u64 = 32;
@@ -33,11 +35,16 @@ pub(crate) struct Sender {
     paths: PathSet,
     pub(crate) rtt: ConnectionRtt,
     detector: Detector,
-    congestion: DelayWindow,
     pub(crate) payload_bytes: Option<u32>,
     header_bytes: u32,
     peer_window_packets: u32,
-    peer_free_bytes: u32,
+    /// Bytes in flight that the trunk knows of.
+    counted_bytes: u64,
+    has_left: bool,
+    /// Other connections use the trunk too, as of the last call.
+    is_shared: bool,
+    /// The trunk's window had no room for the next unit.
+    waits: bool,
     newest_acked: Option<u64>,
     /// Space whose turn it is.
     turn: usize,
@@ -48,6 +55,8 @@ pub(crate) struct Sender {
     /// What the retransmission time-out counts from, and how often it fired without progress.
     rto_from: Now,
     timeouts: u8,
+    /// Another connection's time-out has been waited out since the last progress.
+    deferred: bool,
     /// Last unit sent or progress made.
     activity_at: Now,
     probes: u8,
@@ -82,11 +91,13 @@ impl Sender {
             paths: PathSet::new(config, rng),
             rtt: ConnectionRtt::new(config.grain),
             detector: Detector::new(config.grain),
-            congestion: DelayWindow::new(config.window_initial_bytes, 1, u64::MAX, config.target_delay),
             payload_bytes: None,
             header_bytes: 0,
             peer_window_packets: 1,
-            peer_free_bytes: 0,
+            counted_bytes: 0,
+            has_left: false,
+            is_shared: false,
+            waits: false,
             newest_acked: None,
             turn: 0,
             paused_until: None,
@@ -94,6 +105,7 @@ impl Sender {
             progress_at: now,
             rto_from: now,
             timeouts: 0,
+            deferred: false,
             activity_at: now,
             probes: 0,
             probe_due: false,
@@ -114,14 +126,12 @@ impl Sender {
         header_bytes: u32,
         window_packets: u32,
         free_bytes: u32,
+        trunk: &mut Trunk,
     ) {
         self.header_bytes = header_bytes;
         self.set_payload(payload_bytes, config);
         self.peer_window_packets = window_packets;
-        self.peer_free_bytes = free_bytes;
-        let full = u64::from(payload_bytes + header_bytes + config.packet_overhead_bytes);
-        let (initial, max) = (config.window_initial_bytes, config.window_max_bytes);
-        self.congestion = DelayWindow::new(initial, full, max, config.target_delay);
+        trunk.connected(config, self.full_charge, free_bytes);
         let part_bytes = (u32::from(DATAGRAM_BYTES_MIN) - header_bytes) & !7;
         for space in &mut self.spaces {
             space.part_bytes_min = part_bytes;
@@ -169,22 +179,55 @@ impl Sender {
         self.spaces.iter().any(SendSpace::is_awaiting)
     }
 
-    fn window(&self) -> u64 {
-        self.congestion.window_bytes().min(u64::from(self.peer_free_bytes))
+    /// Tells the trunk what is in flight now. What was sent again after silence while others were answered does not
+    /// count: a peer's queue pair that is gone must not take the window from those that are not.
+    fn account(&mut self, trunk: &mut Trunk) {
+        self.is_shared = trunk.is_shared();
+        let counts = if self.has_left || self.is_apart(trunk) { 0 } else { self.units.inflight_bytes() };
+        trunk.inflight_bytes = (trunk.inflight_bytes + counts).saturating_sub(self.counted_bytes);
+        self.counted_bytes = counts;
+    }
+
+    /// Whether silence has set it apart from the others of the trunk: one packet at a time, whatever the window.
+    fn is_apart(&self, trunk: &Trunk) -> bool {
+        self.timeouts > 0 && trunk.is_shared()
+    }
+
+    pub(crate) fn leave(&mut self, trunk: &mut Trunk) {
+        if !core::mem::replace(&mut self.has_left, true) {
+            self.account(trunk);
+            trunk.leave();
+        }
+    }
+
+    pub(crate) fn waits_for_window(&self) -> bool {
+        self.waits
+    }
+
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.probe_due || self.timeouts > 0
     }
 
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.units.inflight_bytes() > 0
     }
 
-    pub(crate) fn snapshot(&self, config: &Config) -> Snapshot {
+    /// Whether the peer owes an answer. It does not if nothing is in flight and more is to be sent: then it is our turn
+    /// that is waited for.
+    fn is_owed(&self) -> bool {
+        let waits_for_turn = self.is_shared && self.timeouts == 0 && self.units.inflight_bytes() == 0;
+        let window = self.peer_window_packets;
+        self.is_awaiting() && !(waits_for_turn && self.spaces.iter().any(|space| space.has_to_send(window)))
+    }
+
+    pub(crate) fn snapshot(&self, config: &Config, trunk: &Trunk) -> Snapshot {
         Snapshot {
             inflight_bytes: self.units.inflight_bytes(),
-            window_bytes: self.congestion.window_bytes(),
-            peer_free_bytes: self.peer_free_bytes,
+            window_bytes: trunk.congestion.window_bytes(),
+            peer_free_bytes: trunk.free_bytes,
             rtt: self.rtt.smoothed(),
-            rtt_min: self.rtt.min(),
-            queueing_delay: self.paths.delay(),
+            rtt_min: trunk.rtt_floor.value(),
+            queueing_delay: trunk.delay(),
             rto: self.detector.rto(&self.rtt, config),
             paths_suspected: self.paths.suspected(),
             messages_waiting: self.spaces.iter().map(SendSpace::message_count).sum(),
@@ -198,7 +241,26 @@ impl Sender {
 
     // --- sending -----------------------------------------------------------------------------
 
-    pub(crate) fn poll_unit(&mut self, now: Now, config: &Config, obs: &mut impl Observer) -> Option<Unit> {
+    pub(crate) fn poll_unit(
+        &mut self,
+        now: Now,
+        config: &Config,
+        trunk: &mut Trunk,
+        obs: &mut impl Observer,
+    ) -> Option<Unit> {
+        self.waits = false;
+        let unit = self.next_unit(now, config, trunk, obs);
+        self.account(trunk);
+        unit
+    }
+
+    fn next_unit(
+        &mut self,
+        now: Now,
+        config: &Config,
+        trunk: &Trunk,
+        obs: &mut impl Observer,
+    ) -> Option<Unit> {
         let payload_bytes = self.payload_bytes?;
         self.end_pause(now);
         if self.refused_at.is_some_and(|at| now <= at) || !self.units.has_room() {
@@ -213,18 +275,19 @@ impl Sender {
         }
         let (space, first, again) = self.choose()?;
         let packet_cost = self.header_bytes + config.packet_overhead_bytes;
+        let apart = self.is_apart(trunk);
         let limit = UnitLimit {
-            packets: config.unit_packets_max,
+            packets: if apart { 1 } else { config.unit_packets_max },
             wire_bytes: u64::from(config.unit_bytes_max),
             header_bytes: self.header_bytes,
-            window_bytes: (self.window() / UNITS_PER_WINDOW).max(u64::from(payload_bytes + packet_cost)),
+            window_bytes: (trunk.window() / UNITS_PER_WINDOW).max(u64::from(payload_bytes + packet_cost)),
             packet_cost,
             window_packets: self.peer_window_packets,
         };
         let mut run = self.spaces[space].run_from(first, again, &limit)?;
         let charge = u64::from(run.payload_bytes) + u64::from(run.datagrams()) * u64::from(packet_cost);
-        let inflight = self.units.inflight_bytes();
-        if inflight > 0 && inflight + charge > self.window() {
+        self.waits = !apart && !trunk.fits(charge);
+        if self.waits || (apart && self.units.inflight_bytes() > 0) {
             return None;
         }
         let (path, probing) = self.paths.next(now, run.lost_on);
@@ -283,6 +346,8 @@ impl Sender {
     ) -> Unit {
         if !self.is_awaiting() {
             self.progress(now, config);
+        } else if self.units.inflight_bytes() == 0 {
+            self.rto_from = now;
         }
         self.activity_at = now;
         let packet_cost = self.header_bytes + config.packet_overhead_bytes;
@@ -317,7 +382,19 @@ impl Sender {
         }
     }
 
-    pub(crate) fn unit_refused(&mut self, now: Now, unit: &Unit, config: &Config, obs: &mut impl Observer) {
+    pub(crate) fn unit_refused(
+        &mut self,
+        now: Now,
+        unit: &Unit,
+        config: &Config,
+        trunk: &mut Trunk,
+        obs: &mut impl Observer,
+    ) {
+        self.take_back(now, unit, config, obs);
+        self.account(trunk);
+    }
+
+    fn take_back(&mut self, now: Now, unit: &Unit, config: &Config, obs: &mut impl Observer) {
         self.refused_at = Some(now);
         if config.planted == Some(Planted::LeakRefused) {
             return;
@@ -346,6 +423,7 @@ impl Sender {
         now: Now,
         ack: &Ack,
         config: &Config,
+        trunk: &mut Trunk,
         obs: &mut impl Observer,
     ) -> Result<(), BogusAck> {
         let space = ack.space as usize;
@@ -353,11 +431,11 @@ impl Sender {
         if ack.units().iter().any(|unit| self.units.extend(unit.transmit.0) >= self.units.next()) {
             return Err(BogusAck);
         }
-        self.peer_free_bytes = ack.free_bytes;
-        let limited = self.units.inflight_bytes() * 2 >= self.congestion.window_bytes();
+        trunk.free_bytes = ack.free_bytes;
+        let limited = trunk.inflight_bytes * 2 >= trunk.congestion.window_bytes();
         let skip = usize::from(config.planted == Some(Planted::IgnoreBlock));
         let blocks = ack.blocks().get(skip..).unwrap_or(&[]);
-        let sent_before = Now(now.0.saturating_sub(self.rtt.min().0));
+        let sent_before = Now(now.0.saturating_sub(trunk.rtt_floor.value().0));
         let newly =
             self.spaces[space].acknowledge(ack, blocks, sent_before, &mut self.units, &mut self.paths);
         self.newest_acked = self.newest_acked.max(newly.newest);
@@ -368,26 +446,26 @@ impl Sender {
         let mut progress = newly.packets > 0 || newly.landed;
         let mut sample = Sample { acked_bytes: newly.bytes, limited, ..Sample::default() };
         for report in ack.units() {
-            progress |= self.on_report(now, report, ack.path, config, &mut sample, obs);
+            progress |= self.on_report(now, report, ack.path, config, &mut sample, trunk, obs);
         }
         if let Some(transmit) = newly.unlost {
-            self.undo(now, transmit, config, obs);
+            self.undo(now, transmit, config, trunk, obs);
         }
         if progress {
             self.progress(now, config);
+            trunk.progress_at = now;
         }
-        sample.delay = self.paths.delay();
+        if let Some(newest) = self.newest_acked.and_then(|newest| self.units.get(newest)) {
+            trunk.answered_sent = trunk.answered_sent.max(newest.sent);
+        }
+        sample.delay = trunk.delay();
         sample.rtt = self.rtt.smoothed();
-        self.congestion.on_ack(now, &sample);
-        self.detect(now, config, obs);
+        trunk.congestion.on_ack(now, &sample);
+        self.detect(now, config, trunk, obs);
         self.forget(now, config);
-        self.tell_window(now, obs);
+        self.account(trunk);
+        self.tell_window(now, trunk, obs);
         Ok(())
-    }
-
-    /// Free bytes of the peer's socket, as it last said.
-    pub(crate) fn peer_free_bytes(&self) -> u32 {
-        self.peer_free_bytes
     }
 
     /// Something was answered: whatever waited for an answer starts anew.
@@ -400,6 +478,7 @@ impl Sender {
         }
         self.probes = 0;
         self.probe_due = false;
+        self.deferred = false;
     }
 
     /// One unit as the peer received it. Returns whether that was news.
@@ -410,6 +489,7 @@ impl Sender {
         ack_path: PathId,
         config: &Config,
         sample: &mut Sample,
+        trunk: &mut Trunk,
         obs: &mut impl Observer,
     ) -> bool {
         let transmit = self.units.extend(report.transmit.0);
@@ -427,7 +507,8 @@ impl Sender {
         self.paths.note_acked(&self.units, transmit);
         let Some(path) = self.paths.get_mut(record.path) else { return false };
         if first_report {
-            let delay = self.rtt.sample(now, &mut path.rtt, trip);
+            let delay = self.rtt.sample(now, &mut path.rtt, &mut trunk.rtt_floor, trip);
+            trunk.delayed(delay);
             let credited = if config.planted == Some(Planted::EcnToAckPath) { ack_path } else { record.path };
             let health = self.paths.delivered(credited, packets, ce, delay);
             self.tell_health(now, credited, health, obs);
@@ -436,21 +517,21 @@ impl Sender {
         sample.ce += u32::from(ce);
         obs.event(now, Event::UnitAcked { qpn: self.qpn, path: record.path, packets, ce, rtt: trip });
         if record.lost_at.is_some() {
-            self.undo(now, transmit, config, obs);
+            self.undo(now, transmit, config, trunk, obs);
         }
         // One part of a packet that came says little: others may never come through.
         first_report && !record.in_parts && u64::from(record.charge_each) <= self.full_charge
     }
 
     /// Packets of `transmit` were held lost and arrived after all.
-    fn undo(&mut self, now: Now, transmit: u64, config: &Config, obs: &mut impl Observer) {
+    fn undo(&mut self, now: Now, transmit: u64, config: &Config, trunk: &mut Trunk, obs: &mut impl Observer) {
         let Some(record) = self.units.get_mut(transmit) else { return };
         if record.lost_at.take().is_none() || config.planted == Some(Planted::NoUndo) {
             return;
         }
         let path = record.path;
         self.detector.undone();
-        self.congestion.undo(now);
+        trunk.congestion.undo(now);
         obs.event(now, Event::LossUndone { qpn: self.qpn, path });
         let health = self.paths.answered(path);
         self.tell_health(now, path, health, obs);
@@ -460,20 +541,20 @@ impl Sender {
 
     /// Finds what is lost by now, and when to look again. Between deadlines only paths of which
     /// something was acknowledged can have changed.
-    fn detect(&mut self, now: Now, config: &Config, obs: &mut impl Observer) {
+    fn detect(&mut self, now: Now, config: &Config, trunk: &mut Trunk, obs: &mut impl Observer) {
         if self.loss_deadline.is_some_and(|at| now >= at) {
             self.loss_deadline = None;
             for index in 0..config.paths {
-                self.detect_by_path_order(now, PathId(index), obs);
+                self.detect_by_path_order(now, PathId(index), trunk, obs);
             }
         }
         while let Some(path) = self.paths.take_touched() {
-            self.detect_by_path_order(now, path, obs);
+            self.detect_by_path_order(now, path, trunk, obs);
         }
-        self.detect_by_age(now, config, obs);
+        self.detect_by_age(now, config, trunk, obs);
     }
 
-    fn detect_by_path_order(&mut self, now: Now, id: PathId, obs: &mut impl Observer) {
+    fn detect_by_path_order(&mut self, now: Now, id: PathId, trunk: &mut Trunk, obs: &mut impl Observer) {
         while let Some(path) = self.paths.get_mut(id) {
             let head = path.head;
             let Some(record) = self.units.get(head) else {
@@ -492,11 +573,11 @@ impl Sender {
                 self.look_again(deadline);
                 return;
             }
-            self.declare_lost(now, head, RetransmitCause::PathOrder, obs);
+            self.declare_lost(now, head, RetransmitCause::PathOrder, trunk, obs);
         }
     }
 
-    fn detect_by_age(&mut self, now: Now, config: &Config, obs: &mut impl Observer) {
+    fn detect_by_age(&mut self, now: Now, config: &Config, trunk: &mut Trunk, obs: &mut impl Observer) {
         let Some(newest) = self.newest_acked else { return };
         let mut from = 0;
         while let Some(transmit) = self.units.next_live(from).filter(|&transmit| transmit < newest) {
@@ -505,7 +586,7 @@ impl Sender {
             let Some(path) = self.paths.get(record.path) else { return };
             let deadline = self.detector.age_deadline(record, &path.rtt, &self.rtt, config);
             if now >= deadline {
-                self.declare_lost(now, transmit, RetransmitCause::Age, obs);
+                self.declare_lost(now, transmit, RetransmitCause::Age, trunk, obs);
                 continue;
             }
             let measured = path.rtt.latest.is_some();
@@ -521,7 +602,14 @@ impl Sender {
         self.loss_deadline = Some(self.loss_deadline.map_or(deadline, |at| at.min(deadline)));
     }
 
-    fn declare_lost(&mut self, now: Now, transmit: u64, cause: RetransmitCause, obs: &mut impl Observer) {
+    fn declare_lost(
+        &mut self,
+        now: Now,
+        transmit: u64,
+        cause: RetransmitCause,
+        trunk: &mut Trunk,
+        obs: &mut impl Observer,
+    ) {
         let Some(record) = self.units.get_mut(transmit) else { return };
         record.lost_at = Some(now);
         let record = *record;
@@ -536,7 +624,7 @@ impl Sender {
         if packets > 0 {
             obs.event(now, Event::UnitLost { qpn: self.qpn, path: record.path, packets, cause });
             if cause != RetransmitCause::Rto {
-                self.congestion.on_loss(now, u32::from(packets));
+                trunk.congestion.on_loss(now, u32::from(packets));
                 self.detector.lost();
             }
         }
@@ -565,8 +653,8 @@ impl Sender {
         }
     }
 
-    fn tell_window(&mut self, now: Now, obs: &mut impl Observer) {
-        let bytes = self.congestion.window_bytes();
+    fn tell_window(&mut self, now: Now, trunk: &Trunk, obs: &mut impl Observer) {
+        let bytes = trunk.congestion.window_bytes();
         if bytes.abs_diff(self.told_window) > self.told_window / 16 {
             self.told_window = bytes;
             obs.event(now, Event::Window { qpn: self.qpn, bytes });
@@ -604,7 +692,14 @@ impl Sender {
 
     // --- receiver not ready ------------------------------------------------------------------
 
-    pub(crate) fn pause(&mut self, now: Now, msn: u32, wait: Duration, config: &Config) -> bool {
+    pub(crate) fn pause(
+        &mut self,
+        now: Now,
+        msn: u32,
+        wait: Duration,
+        config: &Config,
+        trunk: &mut Trunk,
+    ) -> bool {
         let was_sent = self.spaces[0].hold(msn, &mut self.units);
         if self.spaces[0].hold_from != u64::MAX {
             self.paused_until = self.paused_until.max(Some(now + wait));
@@ -612,6 +707,7 @@ impl Sender {
         if was_sent {
             self.progress(now, config);
         }
+        self.account(trunk);
         was_sent
     }
 
@@ -623,91 +719,6 @@ impl Sender {
             self.rto_from = now;
             self.activity_at = now;
         }
-    }
-
-    // --- time --------------------------------------------------------------------------------
-
-    fn rto_at(&self, config: &Config) -> Now {
-        let rto = self.detector.rto(&self.rtt, config);
-        let mut longest = config.rto_max;
-        if config.ack_timeout > Duration::ZERO {
-            // Many attempts must fit into the documented time to failure, or heavy loss alone, with one unit in
-            // flight at a time, would now and then look like a dead peer.
-            longest = longest.min(Duration(config.ack_timeout.0 / 4));
-        }
-        self.rto_from + (rto * (1 << self.timeouts.min(16))).min(longest.max(rto))
-    }
-
-    fn probe_at(&self) -> Option<Now> {
-        let allowed = self.probes < PROBES_MAX && self.timeouts == 0 && !self.probe_due;
-        allowed.then(|| self.activity_at + self.detector.probe_timeout(&self.rtt))
-    }
-
-    /// When the connection fails unless something is answered.
-    fn failure_at(&self, config: &Config) -> Option<Now> {
-        let enough = u32::from(self.timeouts) > u32::from(config.retry_count);
-        config.patience().filter(|_| enough).map(|patience| self.progress_at + patience)
-    }
-
-    pub(crate) fn next_timeout(&self, config: &Config) -> Option<Now> {
-        self.payload_bytes?;
-        let mut next = Now(u64::MAX);
-        let mut at = |time: Option<Now>| next = next.min(time.unwrap_or(next));
-        at(self.paused_until);
-        at(self.refused_at.map(|refused| refused + REFUSED_WAIT));
-        at(self.loss_deadline);
-        if self.is_awaiting() {
-            at(Some(self.rto_at(config)));
-            at(self.probe_at());
-            at(self.failure_at(config));
-        }
-        (next.0 != u64::MAX).then_some(next)
-    }
-
-    pub(crate) fn on_timeout(
-        &mut self,
-        now: Now,
-        config: &Config,
-        obs: &mut impl Observer,
-    ) -> Result<(), Failure> {
-        if self.payload_bytes.is_none() {
-            return Ok(());
-        }
-        self.end_pause(now);
-        if self.refused_at.is_some_and(|at| now >= at + REFUSED_WAIT) {
-            self.refused_at = None;
-        }
-        if self.loss_deadline.is_some_and(|at| now >= at) {
-            self.detect(now, config, obs);
-        }
-        if !self.is_awaiting() {
-            return Ok(());
-        }
-        if now >= self.rto_at(config) {
-            self.time_out(now, obs);
-        } else if self.probe_at().is_some_and(|at| now >= at) {
-            self.probes += 1;
-            self.probe_due = true;
-        }
-        self.tell_window(now, obs);
-        match self.failure_at(config) {
-            Some(at) if now >= at => Err(Failure::NoAnswer),
-            _ => Ok(()),
-        }
-    }
-
-    fn time_out(&mut self, now: Now, obs: &mut impl Observer) {
-        self.timeouts = self.timeouts.saturating_add(1);
-        self.rto_from = now;
-        self.refused_at = None;
-        obs.event(now, Event::Rto { qpn: self.qpn, attempt: self.timeouts });
-        // With everything acknowledged, only the news that it has landed is missing: ask for it.
-        self.probe_due = self.units.oldest_live().is_none();
-        let end = self.units.next();
-        while let Some(transmit) = self.units.oldest_live().filter(|&transmit| transmit < end) {
-            self.declare_lost(now, transmit, RetransmitCause::Rto, obs);
-        }
-        self.congestion.on_timeout(now);
     }
 }
 

@@ -295,6 +295,15 @@ impl SendSpace {
         (self.next < limit).then_some(self.next)
     }
 
+    /// Whether there is anything to send: a packet held lost, or a new one that the peer has room for.
+    pub(crate) fn has_to_send(&self, window_packets: u32) -> bool {
+        let has_lost = || {
+            let lost = self.lost.next_set(self.lost_from.max(self.base), self.next);
+            lost.is_some_and(|seq| seq < self.hold_from)
+        };
+        self.next_new(window_packets).is_some() || (self.lost_count > 0 && has_lost())
+    }
+
     /// The last packet sent that is not acknowledged, else the last one of the last sent message
     /// that the peer does not report as landed. What a probe would repeat.
     pub(crate) fn probe_candidate(&self) -> Option<u64> {

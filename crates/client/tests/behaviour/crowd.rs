@@ -1,6 +1,7 @@
 //! Many queue pairs between two processes all get on, and thousands get equal shares. `SRDMA_CROWD=N` takes that many,
-//! with 64 messages each, and looks at the shares; a short run by few is over before windows have settled.
+//! with 64 messages each (`NxM`: with M), and looks at the shares.
 
+use serde_json::Value;
 use srdma_abi::{Completion, Opcode, QpInit};
 use srdma_client::{Options, Qp};
 
@@ -13,8 +14,9 @@ const JAIN_MIN: f64 = 0.95;
 
 /// Queue pairs, and messages that each sends.
 fn size() -> (usize, usize) {
-    let wanted = std::env::var("SRDMA_CROWD").ok().and_then(|text| text.parse().ok());
-    wanted.map_or((100, 16), |count| (count, 64))
+    let Ok(text) = std::env::var("SRDMA_CROWD") else { return (100, 16) };
+    let (count, messages) = text.split_once('x').unwrap_or((&text, "64"));
+    (count.parse().unwrap(), messages.parse().unwrap())
 }
 
 fn crowd(host: &'static Host, (count, messages): (usize, usize)) -> (srdma_client::Cq, Vec<Qp>) {
@@ -40,6 +42,25 @@ fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * squares)
 }
 
+/// What a device counted, over all its queue pairs.
+fn counts(host: &Host, cpu_ms: u64) -> Vec<(&'static str, u64)> {
+    let report = host.report();
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let queue_pairs = report["qps"].as_array().unwrap();
+    let of_all = ["packets_sent", "units_sent", "acks_sent", "tail_probes", "rtos", "undone"];
+    let sums = of_all.map(|name| (name, queue_pairs.iter().map(|qp| number(&qp[name])).sum()));
+    let of_socket =
+        ["kernel_drops", "send_calls", "receive_calls"].map(|name| (name, number(&report["socket"][name])));
+    [&sums[..], &of_socket[..], &[("cpu_ms", cpu_ms)]].concat()
+}
+
+/// Processor time of this process so far.
+fn cpu_ms() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    [11, 12].iter().map(|&field: &usize| fields[field].parse::<u64>().unwrap() * 10).sum()
+}
+
 fn shipped() -> Options {
     Options { seed: Some(1), ..Options::default() }
 }
@@ -56,8 +77,11 @@ fn target(words: &[String]) {
         let qpn = hear().parse().unwrap();
         start(qp, Name { address: peer, qpn }, &attributes());
     }
+    let begun_ms = cpu_ms();
     say("ready");
     hear();
+    let counts = counts(host, cpu_ms() - begun_ms);
+    say(format!("{} {counts:?}", counts[2].1));
 }
 
 #[test]
@@ -81,6 +105,7 @@ fn many_queue_pairs_all_finish() {
     }
     assert_eq!(peer.hear(), "ready");
 
+    let begun_ms = cpu_ms();
     let (memory, lkey) = host.region(BYTES.into());
     for _ in 0..messages {
         for (number, qp) in qps.iter().enumerate() {
@@ -110,7 +135,14 @@ fn many_queue_pairs_all_finish() {
     }
     let rates: Vec<f64> = finished_at.iter().map(|&at| 1.0 / at as f64).collect();
     let (half, end) = (jain(&at_half_time), jain(&rates));
+    let here = counts(host, cpu_ms() - begun_ms);
+    peer.say("done");
+    let told = peer.hear();
+    let (acks, there) = told.split_once(' ').unwrap();
+    println!("here {here:?}\nthere {there}");
     println!("{count} queue pairs: Jain {half:.3} at half time, {end:.3} by the order of finishing");
+    let (packets, acks) = (here[0].1, acks.parse::<u64>().unwrap());
+    assert!(acks * 2 < packets, "{acks} acknowledgements of {packets} packets");
     let is_long = std::env::var_os("SRDMA_CROWD").is_some();
     assert!(!is_long || (half >= JAIN_MIN && end >= JAIN_MIN), "{half:.3} {end:.3}");
 }

@@ -148,7 +148,10 @@ impl Nic {
     /// State of a queue pair for whoever watches, and that of its connection if it has one.
     pub fn watch_qp(&self, qpn: Qpn) -> Option<(QpState, Option<Snapshot>)> {
         let qp = self.qps.find(qpn)?;
-        Some((qp.attributes.state, qp.conn.as_ref().map(|conn| conn.snapshot())))
+        Some((
+            qp.attributes.state,
+            qp.conn.as_ref().map(|conn| conn.snapshot(self.shared.peers.trunk_of(qp.peer_index))),
+        ))
     }
 
     /// Removes it: tells the peer (CLOSE), delivers no completion afterwards, releases held payloads.
@@ -165,7 +168,7 @@ impl Nic {
             qp.say_goodbye(cx);
         }
         qp.release_pieces(cx);
-        self.shared.active.retain(|&position| position != qp.sleeper.index);
+        qp.part(cx.shared);
         self.pds.remove_user(PdId(qp.init.pd));
         self.shared.cqs.remove_user(Cqn(qp.init.send_cq));
         self.shared.cqs.remove_user(Cqn(qp.init.recv_cq));

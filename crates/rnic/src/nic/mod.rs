@@ -2,9 +2,9 @@
 
 pub(crate) mod control;
 pub(crate) mod objects;
+pub(crate) mod peers;
 pub(crate) mod timers;
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use srdma_abi::control::LIMITS;
@@ -20,6 +20,7 @@ use crate::qp::{Outcome, Qp};
 use crate::world::World;
 use crate::NicConfig;
 use objects::{Pds, Qps};
+use peers::Peers;
 
 /// A device: all its queue pairs, regions and completion queues.
 pub struct Nic {
@@ -40,10 +41,10 @@ impl Nic {
             pds: Pds::default(),
             shared: Shared {
                 memory: Table::new(config.seed, LIMITS.max_mr),
+                peers: Peers::new(&config.transport),
                 config,
                 cqs: Default::default(),
                 placement: Placement::default(),
-                active: VecDeque::new(),
                 timers: Default::default(),
                 overruns: Vec::new(),
                 scratch: Default::default(),
@@ -124,28 +125,32 @@ impl Nic {
         }
     }
 
-    /// Sends what windows allow, at most `bursts` bursts, round-robin over queue pairs with work.
-    /// Returns whether more could be sent at once.
+    /// Sends what windows allow, at most `bursts` bursts, round-robin over peers and their queue pairs with
+    /// work. Returns whether more could be sent at once.
     pub fn pump(&mut self, now: Now, bursts: usize, world: &mut impl World, obs: &mut impl Observer) -> bool {
         let mut left = bursts;
         let mut blocked = false;
         while left > 0 && !blocked {
-            let Some(position) = self.shared.active.pop_front() else { break };
+            let Some((peer, position)) = self.shared.peers.next() else { break };
             let Some(qp) = self.qps.at(position) else { continue };
-            let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
-            let outcome = qp.emit(cx);
+            let outcome = qp.emit(&mut Cx { now, world, obs, shared: &mut self.shared });
             qp.is_active = outcome != Outcome::Idle;
             if !core::mem::replace(&mut qp.is_touched, true) {
                 self.touched.push(position);
             }
+            let peers = &mut self.shared.peers;
             match outcome {
-                Outcome::Idle => {}
-                Outcome::Sent => {
-                    self.shared.active.push_back(position);
+                Outcome::Idle => peers.idle(peer),
+                Outcome::Sent(bytes) => {
+                    peers.sent(peer, position, bytes);
                     left -= 1;
                 }
+                Outcome::WindowFull => {
+                    peers.blocked(peer, position);
+                    peers.rest(peer);
+                }
                 Outcome::Blocked => {
-                    self.shared.active.push_front(position);
+                    peers.blocked(peer, position);
                     blocked = true;
                 }
             }
@@ -157,7 +162,7 @@ impl Nic {
             qp.arm(&mut Cx { now, world, obs, shared: &mut self.shared });
         }
         self.spread_overruns(now, world, obs);
-        !blocked && !self.shared.active.is_empty()
+        !blocked && self.shared.peers.is_anybody_active()
     }
 
     /// Whether the peer of `qpn` owes acknowledgements, so that more work will come of itself.
@@ -202,6 +207,7 @@ impl Nic {
             let cx = &mut Cx { now, world, obs, shared: &mut self.shared };
             qp.on_time(cx);
             qp.settle(cx);
+            qp.emit_urgent(cx);
             again.push(sleeper.index);
         }
         for position in again.drain(..) {

@@ -8,7 +8,8 @@ use srdma_seams::{ConnectionId, Duration, Observer, Qpn, Rng};
 use srdma_transport::{Config, Connection, Identity};
 use srdma_wire::{Close, Packet, FEATURE_PARTS};
 
-use crate::cx::Cx;
+use crate::cx::{Cx, Shared};
+use crate::nic::peers::PeerIndex;
 use crate::qp::{state, Qp};
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -86,7 +87,10 @@ impl Qp {
                 self.fail_by_request(cx);
                 return Ok(());
             }
-            (QpState::Init, QpState::Rtr) => self.connect(cx, &new, connection)?,
+            (QpState::Init, QpState::Rtr) => {
+                let peer = peer.ok_or(ControlError::Invalid("the queue pair has no destination"))?;
+                self.connect(cx, &new, peer, connection)?;
+            }
             _ => {}
         }
         self.peer = peer;
@@ -107,6 +111,7 @@ impl Qp {
         &mut self,
         cx: &mut Cx<'_, W, O>,
         new: &QpAttributes,
+        peer: SocketAddr,
         connection: ConnectionId,
     ) -> Result<(), ControlError> {
         if connection != ConnectionId(0) {
@@ -125,6 +130,8 @@ impl Qp {
         let rng = Rng::stream(config.seed, "spray", u64::from(self.qpn.0));
         let conn = Connection::new(transport_config(config), identity, rng, cx.now)
             .map_err(|_| ControlError::Invalid("the device's transport settings are out of range"))?;
+        self.part(cx.shared);
+        self.peer_index = cx.shared.peers.join(peer, &cx.shared.config.transport);
         let conn = self.conn.insert(Box::new(conn));
         conn.start(cx.now);
         self.requester = Requester::new(first_msn);
@@ -132,10 +139,27 @@ impl Qp {
         Ok(())
     }
 
+    /// Nothing more will be sent: the window is for the other queue pairs of the peer.
+    pub fn leave_trunk(&mut self, shared: &mut Shared) {
+        if let Some(conn) = &mut self.conn {
+            conn.leave(shared.peers.trunk(self.peer_index));
+        }
+        shared.peers.wake(self.peer_index);
+    }
+
+    /// Leaves its peer for good.
+    pub fn part(&mut self, shared: &mut Shared) {
+        self.leave_trunk(shared);
+        shared.peers.part(self.peer_index, self.sleeper.index);
+        self.peer_index = PeerIndex::NONE;
+        self.is_active = false;
+    }
+
     fn reset<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>) {
         self.say_goodbye(cx);
         self.release_pieces(cx);
         self.discard_queues(cx);
+        self.part(cx.shared);
         self.forget_connection();
         self.attributes = QpAttributes::default();
     }

@@ -20,6 +20,7 @@ use srdma_wire::{Ack, Data, Hello, Nak, NakCode, Packet, Space};
 use crate::batch::{Arrived, Says};
 use crate::cx::Cx;
 use crate::doom::Doom;
+use crate::nic::peers::PeerIndex;
 use crate::nic::timers::Sleeper;
 use crate::qp::footprint::Footprint;
 use crate::requester::Requester;
@@ -38,10 +39,12 @@ const ACKS_MAX: usize = 16;
 /// What became of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Something was done; there may be more.
-    Sent,
+    /// Something was done, and payload sent, so many bytes; there may be more.
+    Sent(u32),
     /// Nothing to send now.
     Idle,
+    /// The window that is shared with the other queue pairs of the peer has no room.
+    WindowFull,
     /// The socket is full.
     Blocked,
 }
@@ -74,13 +77,15 @@ pub(crate) struct Qp {
     pub sleeper: Sleeper,
     /// Earliest entry for it in the timers.
     pub timer_at: Option<Now>,
-    /// In the list of queue pairs with something to send.
+    /// In the list of queue pairs of its peer with something to send.
     pub is_active: bool,
     /// In the list of queue pairs to settle after the batch, or to arm after sending.
     pub is_touched: bool,
     /// Connection id that packets to us must carry.
     pub connection: ConnectionId,
     pub peer: Option<SocketAddr>,
+    /// The same among the device's peers, while there is a connection.
+    pub peer_index: PeerIndex,
     pub conn: Option<Box<Connection>>,
     pub requester: Requester,
     pub responder: Responder,
@@ -120,6 +125,7 @@ impl Qp {
             is_touched: false,
             connection,
             peer: None,
+            peer_index: PeerIndex::NONE,
             conn: None,
             requester: Requester::default(),
             responder: Responder::default(),
@@ -192,7 +198,7 @@ impl Qp {
             return cx.dropped(self.qpn, DropCause::ForeignConnection);
         }
         let Some(conn) = &mut self.conn else { return };
-        match conn.on_hello(cx.now, hello, from, cx.obs) {
+        match conn.on_hello(cx.now, hello, from, cx.shared.peers.trunk(self.peer_index), cx.obs) {
             HelloOutcome::Known | HelloOutcome::Connected => {}
             HelloOutcome::VersionMismatch(_) => self.other_version = true,
             HelloOutcome::Foreign => cx.dropped(self.qpn, DropCause::ForeignConnection),
@@ -250,7 +256,7 @@ impl Qp {
             return;
         }
         let Some(conn) = &mut self.conn else { return };
-        if conn.on_ack(cx.now, ack, cx.obs).is_err() {
+        if conn.on_ack(cx.now, ack, cx.shared.peers.trunk(self.peer_index), cx.obs).is_err() {
             return cx.dropped(self.qpn, DropCause::BogusAck);
         }
         let answers = conn.peer_landed(Space::Response);
@@ -341,8 +347,9 @@ impl Qp {
         let sends = self.is_running() || self.serves_answers;
         if sends && !self.is_active && self.conn.is_some() && !self.is_dead {
             self.is_active = true;
-            cx.shared.active.push_back(self.sleeper.index);
+            cx.shared.peers.line_up(self.peer_index, self.sleeper.index);
         }
+        cx.shared.peers.wake(self.peer_index);
     }
 
     // --- refusals --------------------------------------------------------------------------------
@@ -415,6 +422,7 @@ impl Qp {
         if self.peer_gone.is_some_and(|gone| gone.from <= cx.now) {
             self.is_dead = true;
             self.serves_answers = false;
+            self.leave_trunk(cx.shared);
         }
         if self.is_dead || !(self.is_running() || self.serves_answers) {
             return;
@@ -423,7 +431,8 @@ impl Qp {
         if conn.next_timeout().is_none_or(|at| at > cx.now) {
             return;
         }
-        if let Err(failure) = conn.on_timeout(cx.now, cx.obs) {
+        let trunk = cx.shared.peers.trunk(self.peer_index);
+        if let Err(failure) = conn.on_timeout(cx.now, trunk, cx.obs) {
             let cause = match failure {
                 Failure::NoAnswer | Failure::NoHandshake if self.unreachable => Cause::Unreachable,
                 Failure::NoHandshake if self.other_version => Cause::Version,
@@ -433,6 +442,7 @@ impl Qp {
             };
             self.is_dead = true;
             self.serves_answers = false;
+            self.leave_trunk(cx.shared);
             self.peer_gone.get_or_insert(PeerGone { cause, from: cx.now });
         }
     }

@@ -132,6 +132,8 @@ pub struct World {
     pub refusal: Option<SendRefusal>,
     /// UDP payload that the interface takes, if not any.
     pub mtu_bytes: Option<u16>,
+    /// Free bytes of the receive socket, as told to peers.
+    pub free_bytes: u32,
     pub atomics_done: u64,
     pub copies_done: u64,
     pub solicited: u64,
@@ -141,7 +143,7 @@ pub struct World {
 
 impl World {
     pub fn new(bytes: usize) -> World {
-        World { memory: vec![0; bytes], holds_max: 4096, ..World::default() }
+        World { memory: vec![0; bytes], holds_max: 4096, free_bytes: 8 << 20, ..World::default() }
     }
 
     pub fn bytes(&self, address: u64, length: u64) -> &[u8] {
@@ -429,6 +431,6 @@ impl Link for World {
     }
 
     fn free_bytes(&self) -> u32 {
-        8 << 20
+        self.free_bytes
     }
 }

@@ -5,6 +5,7 @@ mod attack;
 mod basics;
 mod causes;
 mod conversation;
+mod crowd;
 mod endings;
 mod fuzzed;
 mod host;

@@ -107,10 +107,11 @@ pub struct QpRef {
     pub recv_cq: Cqn,
 }
 
-struct Flying {
+/// A packet under way.
+pub struct Flying {
     to: usize,
     from: SocketAddr,
-    sent: Sent,
+    pub sent: Sent,
 }
 
 /// What a filter decides about a packet before the link does.
@@ -379,7 +380,7 @@ impl Net {
         for host in 0..self.hosts.len() {
             self.pump(host);
         }
-        let arrival = self.flying.peek().map(|Reverse((at, _, _))| Now(*at));
+        let arrival = self.next_arrival();
         let timer = self.hosts.iter_mut().filter_map(|host| host.nic.next_timeout()).min();
         let Some(next) = [arrival, timer].into_iter().flatten().min() else {
             self.now = self.now.max(limit);
@@ -418,16 +419,23 @@ impl Net {
     }
 
     fn pump(&mut self, host: usize) {
-        loop {
-            let end = &mut self.hosts[host];
-            let more = end.nic.pump(self.now, 16, &mut end.world, &mut end.counts);
-            for sent in std::mem::take(&mut self.hosts[host].world.outbox) {
-                self.launch(host, sent);
-            }
-            if !more {
-                return;
-            }
+        while self.pump_once(host).1 {}
+    }
+
+    /// Packets that a host sends in one go, and whether it could send more.
+    pub fn pump_once(&mut self, host: usize) -> (usize, bool) {
+        let end = &mut self.hosts[host];
+        let more = end.nic.pump(self.now, 16, &mut end.world, &mut end.counts);
+        let outbox = std::mem::take(&mut self.hosts[host].world.outbox);
+        let count = outbox.len();
+        for sent in outbox {
+            self.launch(host, sent);
         }
+        (count, more)
+    }
+
+    pub fn next_arrival(&self) -> Option<Now> {
+        self.flying.peek().map(|Reverse((at, _, _))| Now(*at))
     }
 
     fn launch(&mut self, host: usize, sent: Sent) {
@@ -476,7 +484,8 @@ impl Net {
         self.flying.push(Reverse((at, self.serial, place)));
     }
 
-    fn arrivals(&mut self) {
+    /// What has arrived at each host by now.
+    pub fn take_arrived(&mut self) -> Vec<VecDeque<Flying>> {
         let mut arrived: Vec<VecDeque<Flying>> = self.hosts.iter().map(|_| VecDeque::new()).collect();
         while let Some(&Reverse((at, _, place))) = self.flying.peek() {
             if at > self.now.0 {
@@ -487,6 +496,11 @@ impl Net {
             self.free.push(place);
             arrived[flying.to].push_back(flying);
         }
+        arrived
+    }
+
+    fn arrivals(&mut self) {
+        let arrived = self.take_arrived();
         for (host, mut arrived) in self.hosts.iter_mut().zip(arrived) {
             while !arrived.is_empty() {
                 if self.faults.straight && self.rng.below(4) > 0 && host.straight(self.now, &mut arrived) {
@@ -510,6 +524,15 @@ impl Net {
 }
 
 impl Host {
+    /// Takes packets in one batch.
+    pub fn receive_all(&mut self, now: Now, arrived: &[Flying]) {
+        let mut batch = Batch::new();
+        for flying in arrived {
+            self.unpack(flying, &mut batch);
+        }
+        self.receive(now, &batch);
+    }
+
     /// Appends a packet, its payload somewhere inside a buffer of its own, as after a header.
     fn unpack(&mut self, flying: &Flying, batch: &mut Batch) {
         let mut bytes = vec![0xee; 7];

@@ -55,6 +55,13 @@ impl DelayWindow {
         }
     }
 
+    /// A full packet costs so much from now on.
+    pub(crate) fn set_packet(&mut self, packet: u64) {
+        self.packet = packet.max(1);
+        self.max = self.max.max(self.packet * PACKETS_MIN);
+        self.set(self.window);
+    }
+
     fn grow(&mut self, sample: &Sample) {
         let headroom = (self.target - sample.delay).0;
         self.slow_start &= headroom > self.target.0 / 2;

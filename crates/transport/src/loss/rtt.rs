@@ -11,13 +11,18 @@ const BASE_SPREAD: u64 = 8;
 /// Smallest value of late. When the window passes without it being seen again, the floor rises by
 /// at most an eighth per window: a queue that is never empty must not become the base quickly.
 #[derive(Clone, Copy, Debug, Default)]
-struct Floor {
+pub(crate) struct Floor {
     value: Option<Duration>,
     recent: Option<Duration>,
     since: Now,
 }
 
 impl Floor {
+    /// The smallest value, if there was one; zero before.
+    pub(crate) fn value(&self) -> Duration {
+        self.value.unwrap_or(Duration::ZERO)
+    }
+
     fn sample(&mut self, now: Now, rtt: Duration) {
         self.value = Some(self.value.map_or(rtt, |value| value.min(rtt)));
         self.recent = Some(self.recent.map_or(rtt, |recent| recent.min(rtt)));
@@ -44,7 +49,6 @@ pub(crate) struct PathRtt {
 pub(crate) struct ConnectionRtt {
     smoothed: Option<Duration>,
     variation: Duration,
-    floor: Floor,
     /// Largest sample of this window and of the one before.
     max: [Duration; 2],
     /// Begin of this window; none before the first sample.
@@ -59,9 +63,16 @@ impl ConnectionRtt {
         ConnectionRtt { max_window_min: grain * 200, ..ConnectionRtt::default() }
     }
 
-    /// A unit sent on `path` took `rtt` there and back. Returns the queueing delay in it.
-    pub(crate) fn sample(&mut self, now: Now, path: &mut PathRtt, rtt: Duration) -> Duration {
-        self.floor.sample(now, rtt);
+    /// A unit sent on `path` took `rtt` there and back; `common` is the floor of everything sent to that peer.
+    /// Returns the queueing delay in it.
+    pub(crate) fn sample(
+        &mut self,
+        now: Now,
+        path: &mut PathRtt,
+        common: &mut Floor,
+        rtt: Duration,
+    ) -> Duration {
+        common.sample(now, rtt);
         path.floor.sample(now, rtt);
         path.latest = Some(rtt);
         match self.smoothed {
@@ -79,7 +90,7 @@ impl ConnectionRtt {
         }
         self.max[0] = self.max[0].max(rtt);
         let own = path.floor.value.unwrap_or(rtt);
-        let common = self.floor.value.unwrap_or(rtt);
+        let common = common.value.unwrap_or(rtt);
         rtt - own.min(common * BASE_SPREAD)
     }
 
@@ -106,11 +117,6 @@ impl ConnectionRtt {
 
     pub(crate) fn variation(&self) -> Duration {
         self.variation
-    }
-
-    /// Smallest round-trip time of late.
-    pub(crate) fn min(&self) -> Duration {
-        self.floor.value.unwrap_or(Duration::ZERO)
     }
 
     /// Largest round-trip time of late, over all paths.

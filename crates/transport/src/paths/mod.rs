@@ -111,11 +111,6 @@ impl PathSet {
         self.suspected
     }
 
-    /// Smoothed queueing delay over all paths.
-    pub(crate) fn delay(&self) -> Duration {
-        Duration(self.delay_ns)
-    }
-
     /// Path for an acknowledgement: entropy only, every path in turn so that none is fatal.
     pub(crate) fn next_for_ack(&mut self) -> PathId {
         self.ack_selector.next(&mut self.rng)

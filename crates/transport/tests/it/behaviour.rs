@@ -2,12 +2,12 @@
 
 use srdma_seams::event::RetransmitCause;
 use srdma_seams::{ConnectionId, Duration, Now, PathId, Qpn, Rng, TransmitId};
-use srdma_transport::{Config, Connection, Failure, HelloOutcome, SelectorKind};
+use srdma_transport::{Config, Connection, Failure, HelloOutcome, SelectorKind, Trunk};
 use srdma_wire::{Ack, AckBlock, AckUnit, Space, ACK_BLOCKS_MAX, ACK_UNITS_MAX};
 
 use crate::counts::Counts;
 use crate::link::{Link, Span};
-use crate::sim::{identity, Sim};
+use crate::sim::{identity, End, Sim};
 
 pub const MS: u64 = 1_000_000;
 
@@ -148,13 +148,13 @@ pub fn a_spurious_loss_is_undone(config: &Config) -> Result<(), String> {
     sim.feed = Some((16, 1 << 18));
     sim.start_both();
     sim.run_until(99 * MS)?;
-    let before = sim.ends[0].conn.snapshot().window_bytes;
+    let before = sim.ends[0].snapshot().window_bytes;
     sim.run_until(160 * MS)?;
     let counts = &sim.ends[0].counts;
     if counts.undone == 0 {
         return Err("nothing undone".into());
     }
-    let after = sim.ends[0].conn.snapshot().window_bytes;
+    let after = sim.ends[0].snapshot().window_bytes;
     if after * 10 < before * 9 {
         return Err(format!("window {after} after, {before} before"));
     }
@@ -359,25 +359,26 @@ fn a_confirmed_peer_is_never_replaced_and_a_learned_one_is() {
         end.start(now);
         end
     };
+    let mut trunk = Trunk::new(&Config::default());
     let (mut a, mut old, mut new) = (make(1, 2, 100), make(2, 1, 200), make(2, 1, 300));
     let hello = |end: &mut Connection| end.poll_hello(now, 1, &mut ()).unwrap();
     let from_old = hello(&mut old);
-    assert_eq!(a.on_hello(now, &from_old, from, &mut ()), HelloOutcome::Known);
+    assert_eq!(a.on_hello(now, &from_old, from, &mut trunk, &mut ()), HelloOutcome::Known);
     assert_eq!(a.remote_connection(), ConnectionId(200));
     // The peer restarts before it has answered.
     let from_new = hello(&mut new);
-    assert_eq!(a.on_hello(now, &from_new, from, &mut ()), HelloOutcome::Known);
+    assert_eq!(a.on_hello(now, &from_new, from, &mut trunk, &mut ()), HelloOutcome::Known);
     assert_eq!(a.remote_connection(), ConnectionId(300));
     let from_a = hello(&mut a);
-    assert_eq!(new.on_hello(now, &from_a, from, &mut ()), HelloOutcome::Connected);
+    assert_eq!(new.on_hello(now, &from_a, from, &mut trunk, &mut ()), HelloOutcome::Connected);
     let answer = hello(&mut new);
-    assert_eq!(a.on_hello(now, &answer, from, &mut ()), HelloOutcome::Connected);
+    assert_eq!(a.on_hello(now, &answer, from, &mut trunk, &mut ()), HelloOutcome::Connected);
     // Replays and other incarnations are foreign from now on.
-    assert_eq!(a.on_hello(now, &from_old, from, &mut ()), HelloOutcome::Foreign);
-    assert_eq!(old.on_hello(now, &from_a, from, &mut ()), HelloOutcome::Foreign);
+    assert_eq!(a.on_hello(now, &from_old, from, &mut trunk, &mut ()), HelloOutcome::Foreign);
+    assert_eq!(old.on_hello(now, &from_a, from, &mut trunk, &mut ()), HelloOutcome::Foreign);
     let mut other_version = answer;
     other_version.version = 99;
-    assert_eq!(a.on_hello(now, &other_version, from, &mut ()), HelloOutcome::VersionMismatch(99));
+    assert_eq!(a.on_hello(now, &other_version, from, &mut trunk, &mut ()), HelloOutcome::VersionMismatch(99));
     assert_eq!(a.remote_connection(), ConnectionId(300));
 }
 
@@ -412,8 +413,8 @@ fn an_acknowledgement_of_something_never_sent_is_refused() {
     };
     let mut rng = Rng::new(3);
     let now = Now(sim.now);
-    let conn = &mut sim.ends[0].conn;
-    let before = conn.snapshot();
+    let End { conn, trunk, .. } = &mut sim.ends[0];
+    let before = conn.snapshot(trunk);
     assert!(before.inflight_bytes > 0);
     for lie in [
         Ack { cumulative: 1_000_000, ..honest },
@@ -422,8 +423,8 @@ fn an_acknowledgement_of_something_never_sent_is_refused() {
         block(90, 80),
         Ack { space: Space::Response, cumulative: 1, landed: 0, ..honest },
     ] {
-        assert!(conn.on_ack(now, &lie, &mut ()).is_err(), "{lie:?}");
-        assert_eq!(conn.snapshot(), before, "{lie:?}");
+        assert!(conn.on_ack(now, &lie, trunk, &mut ()).is_err(), "{lie:?}");
+        assert_eq!(conn.snapshot(trunk), before, "{lie:?}");
     }
     for _ in 0..10_000 {
         let mut noise = honest;
@@ -434,8 +435,8 @@ fn an_acknowledgement_of_something_never_sent_is_refused() {
         noise.unit_count = 1;
         let transmit = TransmitId(rng.next_u32());
         noise.units[0] = AckUnit { transmit, path: PathId(9), packets: 64, ce: 64, delay_us: 9 };
-        let _ = conn.on_ack(now, &noise, &mut Counts::default());
-        assert!(conn.snapshot().inflight_bytes <= before.inflight_bytes);
+        let _ = conn.on_ack(now, &noise, trunk, &mut Counts::default());
+        assert!(conn.snapshot(trunk).inflight_bytes <= before.inflight_bytes);
     }
 }
 

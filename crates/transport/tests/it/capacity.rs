@@ -58,11 +58,7 @@ fn four_bottlenecks_are_filled_by_128_paths_and_a_quarter_of_them_by_one() {
         many.run_until(300 * MS).unwrap();
         let busy_before = many.link.queues.as_ref().unwrap().busy_bytes.clone();
         let filled = share(&mut many, 300, 900, all) / payload;
-        assert!(
-            filled >= 0.90,
-            "seed {seed}: {filled:.3} of four spines, {:?}",
-            many.ends[0].conn.snapshot()
-        );
+        assert!(filled >= 0.90, "seed {seed}: {filled:.3} of four spines, {:?}", many.ends[0].snapshot());
         let busy = &many.link.queues.as_ref().unwrap().busy_bytes;
         let busy: Vec<u64> = busy.iter().zip(&busy_before).map(|(now, before)| now - before).collect();
         let mean = busy.iter().sum::<u64>() / 4;
@@ -80,7 +76,7 @@ fn a_fast_link_is_filled_within_a_few_milliseconds() {
         let rate = gbit * 125_000_000;
         let mut sim = flooded(1, SelectorKind::Oblivious, 8972, spines(1, 1, rate));
         let filled = share(&mut sim, 20, 70, rate);
-        assert!(filled >= 0.90, "{gbit} Gbit/s: {filled:.3}, {:?}", sim.ends[0].conn.snapshot());
+        assert!(filled >= 0.90, "{gbit} Gbit/s: {filled:.3}, {:?}", sim.ends[0].snapshot());
     }
 }
 

@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use srdma_seams::{ConnectionId, Duration, Now, Qpn, Rng};
-use srdma_transport::{Config, Connection, HelloOutcome};
+use srdma_transport::{Config, Connection, HelloOutcome, Trunk};
 use srdma_wire::{Hello, VERSION};
 
 use crate::sim::identity;
@@ -62,6 +62,7 @@ fn one(rng: &mut Rng, hellos: u64) -> bool {
     let ours = local.connection;
     let mut now = Now(1_000_000);
     let mut conn = Connection::new(Config::default(), local, Rng::new(1), now).unwrap();
+    let mut trunk = Trunk::new(&Config::default());
     conn.start(now);
     let first = conn.poll_hello(now, 1 << 20, &mut ()).expect("an opening");
     assert_eq!((first.echo, conn.poll_hello(now, 1 << 20, &mut ())), (ConnectionId(0), None));
@@ -70,7 +71,7 @@ fn one(rng: &mut Rng, hellos: u64) -> bool {
     for _ in 0..hellos {
         now += Duration::from_micros(rng.below(50_000));
         let hello = any_hello(rng, ours);
-        let outcome = conn.on_hello(now, &hello, from, &mut ());
+        let outcome = conn.on_hello(now, &hello, from, &mut trunk, &mut ());
         confirmed |= hello.echo == ours && matches!(outcome, HelloOutcome::Known | HelloOutcome::Connected);
         assert!(confirmed || outcome != HelloOutcome::Connected, "connected to a stranger: {hello:?}");
         if hello.connection == ours {

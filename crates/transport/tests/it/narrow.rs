@@ -155,7 +155,7 @@ fn a_path_that_stays_narrow_is_tried_without_harm() {
     sim.run_until(sim.now + 1_000 * SECOND).unwrap();
     let before = sim.ends[0].counts.hellos;
     packets_for(&mut sim, 1_000_000);
-    let window = sim.ends[0].conn.snapshot().window_bytes;
+    let window = sim.ends[0].snapshot().window_bytes;
     let lost = sim.ends[0].counts.lost;
     for _ in 0..20 {
         packets_for(&mut sim, 1_000);
@@ -165,7 +165,7 @@ fn a_path_that_stays_narrow_is_tried_without_harm() {
     assert_eq!(end.counts.hellos - before, 6, "three of the full size, three of 1472 bytes");
     assert_eq!((end.counts.narrowed.clone(), end.counts.widened.clone()), (vec![1252], vec![]));
     assert_eq!(end.counts.lost, lost);
-    assert!(end.conn.snapshot().window_bytes >= window);
+    assert!(end.snapshot().window_bytes >= window);
     assert_eq!(sim.ends[0].conn.next_timeout(), None);
     // And narrower still once it is wide again: what was learned then is no hindrance.
     sim.link.narrow.1 = 1472;

@@ -187,7 +187,7 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, coverage: &mut Coverage) ->
     if std::env::var("SRDMA_SEED").is_ok() {
         println!("{config:?}\n{:?}", sim.link);
         for end in &sim.ends {
-            println!("{:?} landed {:?}", end.conn.snapshot(), end.responders.each_ref().map(|r| r.landed));
+            println!("{:?} landed {:?}", end.snapshot(), end.responders.each_ref().map(|r| r.landed));
             println!("{:?} sent {:?} {:?}", end.lengths.each_ref().map(Vec::len), end.sent_max, end.counts);
         }
     }
@@ -195,7 +195,7 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, coverage: &mut Coverage) ->
         return Err(format!("{failure:?} at {} µs although the network recovered", at / 1000));
     }
     if !sim.is_done() {
-        let left = sim.ends.each_ref().map(|end| end.conn.snapshot());
+        let left = sim.ends.each_ref().map(|end| end.snapshot());
         return Err(format!("not done after 60 s: {left:?}"));
     }
     Ok(())

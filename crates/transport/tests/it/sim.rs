@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use srdma_seams::{ids, ConnectionId, Duration, Now, PathId, Qpn, Rng};
-use srdma_transport::{Config, Connection, Failure, Fragment, Identity, Unit};
+use srdma_transport::{Config, Connection, Failure, Fragment, Identity, Snapshot, Trunk, Unit};
 use srdma_wire::{Ack, Data, Hello, Message, Op, Part, Space, UnitTag, FEATURE_PARTS};
 
 use crate::counts::Counts;
@@ -23,6 +23,7 @@ enum Wire {
 /// One end.
 pub struct End {
     pub conn: Connection,
+    pub trunk: Trunk,
     pub counts: Counts,
     pub responders: [Responder; 2],
     /// Lengths of the messages submitted here, from `first_msn` on.
@@ -95,8 +96,11 @@ impl Sim {
                     .unwrap();
             let responder =
                 |space, first| Responder::new(space, first, config.first_msn, config.window_packets);
+            let mut trunk = Trunk::new(config);
+            trunk.join();
             End {
                 conn,
+                trunk,
                 counts: Counts::default(),
                 responders: [responder(Space::Request, config.first_psn), responder(Space::Response, 0)],
                 lengths: [Vec::new(), Vec::new()],
@@ -181,7 +185,7 @@ impl Sim {
                 break;
             }
         }
-        if self.is_done() && self.ends.iter().any(|end| end.conn.snapshot().inflight_bytes != 0) {
+        if self.is_done() && self.ends.iter().any(|end| end.snapshot().inflight_bytes != 0) {
             // Units superseded by others may still await their loss; bytes may not.
             return Err("bytes in flight after everything has landed".into());
         }
@@ -253,13 +257,13 @@ impl Sim {
         }
         let end = &mut self.ends[side];
         if end.conn.next_timeout().is_some_and(|at| at <= now) {
-            if let Err(failure) = end.conn.on_timeout(now, &mut end.counts) {
+            if let Err(failure) = end.conn.on_timeout(now, &mut end.trunk, &mut end.counts) {
                 end.failed = Some((failure, self.now));
                 return;
             }
         }
         if let Some((backlog, length)) = self.feed.filter(|_| side == 0) {
-            while self.ends[0].conn.snapshot().messages_waiting < backlog {
+            while self.ends[0].snapshot().messages_waiting < backlog {
                 self.submit(0, Space::Request, length);
             }
         }
@@ -300,9 +304,9 @@ impl Sim {
         }
         loop {
             let end = &mut self.ends[side];
-            let (before, probes) = (end.conn.snapshot(), end.counts.tail_probes);
-            let Some(unit) = end.conn.poll_unit(now, &mut end.counts) else { break };
-            let after = end.conn.snapshot();
+            let (before, probes) = (end.snapshot(), end.counts.tail_probes);
+            let Some(unit) = end.conn.poll_unit(now, &mut end.trunk, &mut end.counts) else { break };
+            let after = end.snapshot();
             let window = after.window_bytes.min(u64::from(after.peer_free_bytes));
             let probe = end.counts.tail_probes > probes;
             if before.inflight_bytes > 0 && after.inflight_bytes > window && !probe {
@@ -312,7 +316,7 @@ impl Sim {
                 self.violation.get_or_insert("in flight below zero".into());
             }
             if self.rng.chance_ppm(self.refuse_ppm) {
-                end.conn.unit_refused(now, &unit, &mut end.counts);
+                end.conn.unit_refused(now, &unit, &mut end.trunk, &mut end.counts);
                 continue;
             }
             let held = end.conn.is_ack_held();
@@ -404,16 +408,18 @@ impl Sim {
         let (end, other) = if side == 0 { (&mut left[0], &right[0]) } else { (&mut right[0], &left[0]) };
         match wire {
             Wire::Hello(hello) => {
-                end.conn.on_hello(now, &hello, from, &mut end.counts);
+                end.conn.on_hello(now, &hello, from, &mut end.trunk, &mut end.counts);
             }
             Wire::Ack(ack) => {
-                end.conn.on_ack(now, &ack, &mut end.counts).map_err(|_| format!("refused {ack:?}"))?;
+                end.conn
+                    .on_ack(now, &ack, &mut end.trunk, &mut end.counts)
+                    .map_err(|_| format!("refused {ack:?}"))?;
                 if self.remember {
                     end.note_acked(&ack);
                 }
             }
             Wire::Rnr(msn, wait) => {
-                end.pauses += u64::from(end.conn.pause(now, msn as u32, Duration(wait)));
+                end.pauses += u64::from(end.conn.pause(now, msn as u32, Duration(wait), &mut end.trunk));
             }
             Wire::Data(data, truth, ce) => {
                 let space = data.op.space();
@@ -441,6 +447,10 @@ impl Sim {
 }
 
 impl End {
+    pub fn snapshot(&self) -> Snapshot {
+        self.conn.snapshot(&self.trunk)
+    }
+
     fn note_acked(&mut self, ack: &Ack) {
         let space = ack.space as usize;
         let first = self.first_seq[space];
