@@ -13,7 +13,7 @@ pub enum RetransmitCause {
     PathOrder = 0,
     /// Older than anything the slowest live path would take.
     Age = 1,
-    /// Sent to provoke an acknowledgement of a silent tail.
+    /// Sent to provoke an acknowledgement of a silent tail, or because its first transmission tried a path held dead.
     TailProbe = 2,
     /// The retransmission time-out fired.
     Rto = 3,

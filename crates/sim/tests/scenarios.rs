@@ -241,6 +241,24 @@ fn spraying_copes_with_slow_and_lossy_links() {
     );
 }
 
+/// Of sixteen uplinks of a leaf one swallows all packets and routing never notices. Dead paths are tried again now and then,
+/// but nobody waits for what they were given.
+#[test]
+fn a_black_uplink_costs_an_allreduce_little() {
+    let base = SMALL
+        .replace("spines = 4", "spines = 16\nspine_gbps = 50")
+        .replace("\"permutation\"", "\"allreduce-ring\"\nslices = 2\nrounds = 4\nstride = 5")
+        .replace("kib = 512", "kib = 8192");
+    let took = |fault: &str| {
+        let (reports, _) = carried_out(&parse("black.toml", &base.replace("[run]", fault)).unwrap());
+        assert!(reports[0].finished, "{fault}");
+        reports[0].took_us
+    };
+    let clean = took("[run]");
+    let black = took("[[fault]]\non = \"leaf0-spine7\"\nwhat = \"loss\"\npercent = 100\n[run]");
+    assert!(black < 1.2 * clean, "{black:.0} µs, {clean:.0} without the fault");
+}
+
 #[test]
 fn a_disk_that_is_full_ends_the_run_and_what_is_there_is_whole() {
     let scenario = parse("small.toml", SMALL).unwrap();

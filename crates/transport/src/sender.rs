@@ -293,6 +293,7 @@ impl Sender {
         let (path, probing) = self.paths.next(now, run.lost_on);
         if probing {
             run.cut_to_one();
+            return Some(self.send_path_probe(now, space, &run, path, config, obs));
         }
         self.turn = 1 - space;
         let all = u64::MAX >> (64 - u32::from(run.packets));
@@ -310,6 +311,23 @@ impl Sender {
         }
         let window = self.peer_window_packets;
         order.into_iter().find_map(|space| Some((space, self.spaces[space].next_new(window)?, false)))
+    }
+
+    /// Sends a packet on a path that is held dead, to see, and holds it lost at once: its true transmission, on another
+    /// path, comes next. Nobody waits for what a dead path was given.
+    fn send_path_probe(
+        &mut self,
+        now: Now,
+        space: usize,
+        run: &Run,
+        path: PathId,
+        config: &Config,
+        obs: &mut impl Observer,
+    ) -> Unit {
+        let unit = self.send(now, space, run, path, 0, 1, config, obs);
+        let transmit = self.units.extend(unit.transmit.0);
+        self.spaces[space].mark_lost(run.first, transmit, Some(path), RetransmitCause::TailProbe);
+        unit
     }
 
     fn send_probe(&mut self, now: Now, config: &Config, obs: &mut impl Observer) -> Option<Unit> {
