@@ -18,8 +18,11 @@ use crate::trunk::Trunk;
 use crate::units::{UnitRecord, Units, NONE};
 use crate::{BogusAck, Unit};
 
-/// A unit is at most this fraction of the window, so that a small window still covers many paths.
+/// A unit is at most this fraction of the window, so that a small window still covers many paths …
 const UNITS_PER_WINDOW: u64 = 32;
+/// … and this one of what the peer's socket has room for, where that is less than half of what the network would take:
+/// then a burst costs more than it helps to spread it.
+const UNITS_PER_SOCKET: u64 = 4;
 /// Tail probes before the retransmission time-out is waited for.
 const PROBES_MAX: u8 = 2;
 /// Packets lost, none as large acknowledged in between, from which on their size is suspected.
@@ -280,7 +283,7 @@ impl Sender {
             packets: if apart { 1 } else { config.unit_packets_max },
             wire_bytes: u64::from(config.unit_bytes_max),
             header_bytes: self.header_bytes,
-            window_bytes: (trunk.window() / UNITS_PER_WINDOW).max(u64::from(payload_bytes + packet_cost)),
+            window_bytes: unit_bytes(trunk).max(u64::from(payload_bytes + packet_cost)),
             packet_cost,
             window_packets: self.peer_window_packets,
         };
@@ -737,6 +740,16 @@ impl Sender {
             self.rto_from = now;
             self.activity_at = now;
         }
+    }
+}
+
+/// Window bytes of the largest unit.
+fn unit_bytes(trunk: &Trunk) -> u64 {
+    let (network, socket) = (trunk.congestion.window_bytes(), u64::from(trunk.free_bytes));
+    if socket < network / 2 {
+        socket / UNITS_PER_SOCKET
+    } else {
+        network.min(socket) / UNITS_PER_WINDOW
     }
 }
 

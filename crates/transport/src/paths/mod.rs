@@ -84,16 +84,19 @@ impl PathSet {
             probe_at: None,
             probe_gap: config.grain * REPROBE_MIN_GRAINS,
         };
+        // Who wants one path must not be led to another, whatever becomes of it.
+        let is_single = config.selector == SelectorKind::Single;
+        let count = if is_single { 1 } else { usize::from(config.paths) };
         let selector = Selector::new(config.selector, config.paths, &mut rng);
         let ack_selector = Selector::new(config.selector, config.paths, &mut rng);
         PathSet {
-            paths: vec![path; usize::from(config.paths)],
+            paths: vec![path; count],
             selector,
             ack_selector,
-            steer: config.steer && config.selector != SelectorKind::Single,
+            steer: config.steer && !is_single,
             grain: config.grain,
             suspected: 0,
-            touched: Vec::with_capacity(usize::from(config.paths)),
+            touched: Vec::with_capacity(count),
             delay_ns: 0,
             rng,
         }
@@ -313,8 +316,17 @@ mod tests {
             }
         }
         assert_eq!(set(1, SelectorKind::Oblivious).next(Now(0), Some(PathId(0))).0, PathId(0));
-        let (path, _) = set(8, SelectorKind::Single).next(Now(0), Some(PathId(0)));
-        assert_eq!(path, PathId(0), "single stays single");
+    }
+
+    #[test]
+    fn single_stays_single_even_when_it_loses_everything() {
+        let mut paths = set(8, SelectorKind::Single);
+        for at in 0..100 {
+            for avoid in [None, Some(PathId(0))] {
+                assert_eq!(paths.next(Now(at), avoid), (PathId(0), false));
+            }
+            assert_eq!(paths.lost(Now(at), PathId(0), false), Health::Same);
+        }
     }
 
     #[test]
