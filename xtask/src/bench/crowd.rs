@@ -108,7 +108,7 @@ pub(super) fn section(launcher: &Launcher, options: &Options, judged: &mut Vec<J
     if let [.., (series, (count, _))] = &all.iter().zip(CROWDS).collect::<Vec<_>>()[..] {
         for (what, values) in [("", &series.jain), (" at half time", &series.jain_at_half_time)] {
             let what = format!("Jain's index of {count} queue pairs{what}");
-            judged.push(Judged::at_least(what, series.judged(values), JAIN_MIN).goal());
+            judged.push(Judged::at_least(what, series.judged(values), JAIN_MIN));
         }
     }
     Ok(all.iter().zip(CROWDS).map(|(series, (count, _))| (count.to_string(), series.json())).collect())

@@ -53,7 +53,7 @@ pub(super) fn equal(launcher: &Launcher, options: &Options, judged: &mut Vec<Jud
         table.row(&row(&paths.to_string(), series, ratio));
     }
     table.print();
-    judged.push(Judged::at_least("N equal paths / one path, the worst N", least, EQUAL_MIN));
+    judged.push(Judged::at_least("N equal paths / one path, the worst N", least, EQUAL_MIN).goal());
     Ok(all.iter().zip(EQUAL).map(|(series, paths)| (paths.to_string(), values(series))).collect())
 }
 
