@@ -93,8 +93,37 @@ impl Judged {
     }
 }
 
+/// One part: what it is called, and what measures it.
+type Section = fn(&Launcher, &Options, &mut Vec<Judged>) -> Result<Value>;
+const SECTIONS: &[(&str, Section)] = &[
+    ("registration", registration),
+    ("cable", cable::section),
+    ("stock", stock::section),
+    ("latency", small::latency),
+    ("rate", small::rate),
+    ("crowd", crowd::section),
+    ("spines", spines),
+    ("equal", unequal::equal),
+    ("unequal", unequal::unequal),
+    ("loss", loss::section),
+    ("faults", faults),
+    ("watched", watched::watched),
+    ("profile", profile::section),
+];
+
+/// The parts that `--only` chooses: those with the word in their name, or named so after an equals sign.
+fn chosen(options: &Options) -> Result<Vec<&'static (&'static str, Section)>> {
+    let Some(word) = options.only.as_deref() else { return Ok(SECTIONS.iter().collect()) };
+    let is_wanted = |name: &str| word.strip_prefix('=').map_or(name.contains(word), |exact| name == exact);
+    let chosen: Vec<_> = SECTIONS.iter().filter(|(name, _)| is_wanted(name)).collect();
+    let names: Vec<&str> = SECTIONS.iter().map(|(name, _)| *name).collect();
+    ensure!(!chosen.is_empty(), "no part of the bench is called {word}; there are {}", names.join(", "));
+    Ok(chosen)
+}
+
 /// Measures; true unless `--check` finds something too slow.
 pub fn run(options: &Options) -> Result<bool> {
+    let chosen = chosen(options)?;
     packages::ensure(&[
         packages::BUILD,
         packages::FABRIC,
@@ -108,26 +137,7 @@ pub fn run(options: &Options) -> Result<bool> {
     ground::stand();
     let mut judged = Vec::new();
     let mut results = serde_json::Map::new();
-    type Section = fn(&Launcher, &Options, &mut Vec<Judged>) -> Result<Value>;
-    let sections: &[(&str, Section)] = &[
-        ("registration", registration),
-        ("cable", cable::section),
-        ("stock", stock::section),
-        ("latency", small::latency),
-        ("rate", small::rate),
-        ("crowd", crowd::section),
-        ("spines", spines),
-        ("equal", unequal::equal),
-        ("unequal", unequal::unequal),
-        ("loss", loss::section),
-        ("faults", faults),
-        ("watched", watched::watched),
-        ("profile", profile::section),
-    ];
-    for (name, section) in sections {
-        if options.only.as_ref().is_some_and(|word| !name.contains(word.as_str())) {
-            continue;
-        }
+    for (name, section) in chosen {
         results.insert((*name).into(), section(&launcher, options, &mut judged)?);
         report::plain("");
     }

@@ -61,7 +61,7 @@ pub const COMMANDS: &[Command] = &[
             JSON,
             ("--check", "exit code 1 if something is slower than it must be"),
             ("--pairs N", "interleaved pairs of a measurement; 5 if not given"),
-            ("--only PART", "only parts whose name contains PART"),
+            ("--only PART", "only parts whose name contains PART, or is NAME with =NAME"),
             DIST,
         ],
         more: "Measures what this machine can do: close other programs first.\n",
