@@ -105,6 +105,9 @@ unsafe extern "C" fn end_poll(cq: *mut CqEx) {
 }
 
 /// The completion that the iterator is at.
+///
+/// # Safety
+/// `cq` is a completion queue that this library made and has not destroyed, or null.
 unsafe fn at(cq: *mut CqEx) -> Completion {
     // SAFETY: called between start and end, on a live queue.
     unsafe { CqObject::find(cq.cast()) }.map_or_else(|_| Completion::default(), |q| q.iterator.at.get())
