@@ -88,6 +88,35 @@ pub struct QpInit {
     pub sq_sig_all: bool,
 }
 
+/// A size that no device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{given} {what} asked for, {max} allowed")]
+pub struct OutOfRange {
+    /// Of what.
+    pub what: &'static str,
+    /// How many were asked for.
+    pub given: u32,
+    /// The most there can be.
+    pub max: u32,
+}
+
+impl QpInit {
+    /// Whether queues of these sizes can be had of any device.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        let sizes = [
+            ("send requests", self.max_send_wr, LIMITS.max_qp_wr),
+            ("send elements", self.max_send_sge, LIMITS.max_sge),
+            ("receive requests", self.max_recv_wr, LIMITS.max_qp_wr),
+            ("receive elements", self.max_recv_sge, LIMITS.max_sge),
+            ("inline bytes", self.max_inline_data, LIMITS.max_inline_data),
+        ];
+        match sizes.into_iter().find(|(_, given, max)| given > max) {
+            Some((what, given, max)) => Err(OutOfRange { what, given, max }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Which fields of [`QpAttributes`] a modify means; the values of `enum ibv_qp_attr_mask`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]

@@ -7,11 +7,12 @@
 //! would convert at this border.
 //!
 //! Read [`entry`] (what is posted), [`completion`] (what comes back), [`cause`] (why it failed), then
-//! [`control`].
+//! [`control`], and [`command`] for how control travels to a device in another process.
 #![no_std]
 #![forbid(unsafe_code)]
 
 pub mod cause;
+pub mod command;
 pub mod completion;
 pub mod control;
 pub mod entry;
@@ -19,6 +20,6 @@ pub mod entry;
 pub use cause::{Cause, WcStatus};
 pub use completion::{Completion, WcFlags, WcOpcode};
 pub use control::{
-    Access, AsyncEvent, AsyncKind, DeviceLimits, PortInfo, QpAttributes, QpInit, QpMask, QpState,
+    Access, AsyncEvent, AsyncKind, DeviceLimits, OutOfRange, PortInfo, QpAttributes, QpInit, QpMask, QpState,
 };
 pub use entry::{Opcode, RecvEntry, SendEntry, SendFlags, Sge, UNITS_MAX, UNIT_BYTES};

@@ -154,14 +154,7 @@ impl Device {
 
     /// Makes an RC queue pair. The device claims its slot now if it has none.
     pub fn create_qp(&self, init: &QpInit) -> Result<Qp, ControlError> {
-        check_queue("send", init.max_send_wr, init.max_send_sge)?;
-        check_queue("receive", init.max_recv_wr, init.max_recv_sge)?;
-        if init.max_inline_data > LIMITS.max_inline_data {
-            return Err(ControlError::invalid(format!(
-                "{} inline bytes asked for, {} allowed",
-                init.max_inline_data, LIMITS.max_inline_data
-            )));
-        }
+        init.check().map_err(|out_of_range| ControlError::invalid(out_of_range.to_string()))?;
         let (send_memory, send_producer) =
             work_ring(init.max_send_wr, send_units(init.max_send_sge, init.max_inline_data))?;
         let (recv_memory, recv_producer) = work_ring(init.max_recv_wr, recv_units(init.max_recv_sge))?;
@@ -180,18 +173,6 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-fn check_queue(which: &str, requests: u32, elements: u32) -> Result<(), ControlError> {
-    if requests > LIMITS.max_qp_wr {
-        let max = LIMITS.max_qp_wr;
-        return Err(ControlError::invalid(format!("{requests} {which} requests asked for, {max} allowed")));
-    }
-    if elements > LIMITS.max_sge {
-        let max = LIMITS.max_sge;
-        return Err(ControlError::invalid(format!("{elements} {which} elements asked for, {max} allowed")));
-    }
-    Ok(())
 }
 
 fn work_ring(requests: u32, units_per_entry: usize) -> Result<(RingMemory, WorkProducer), ControlError> {
