@@ -12,9 +12,10 @@ use srdma_seams::{ConnectionId, Cqn, Faults, MrKey, PathId, PdId, Rng};
 use srdma_transport::{Config, ConfigError};
 
 use crate::ground::Ground;
-use crate::host::{address, qpn, tuple_of, Desk, Host, Work};
+use crate::host::{address, folded_of, qpn, tuple_of, Desk, Host, Work};
 use crate::link::{Link, LinkId, QueueLimits};
 use crate::network::{Audit, Event, Imbalance, Network};
+use crate::ports::Ports;
 use crate::routes::Routes;
 use crate::time::{Rate, Time};
 use crate::topology::{End, Graph, TopologyError};
@@ -219,7 +220,7 @@ impl<G: Ground> Fabric<G> {
     ) -> Result<Fabric<G>, FabricError> {
         graph.validate()?;
         config.transport.validate()?;
-        let (links, hops, egress) = lay_cables(&config, &graph);
+        let (links, hops, ports) = lay_cables(&config, &graph);
         let routes = Routes::find(&graph, &hops, |_| true);
         routes.check(&graph)?;
         let seed_of = |switch: u64| if config.polarised { 0 } else { switch + 1 };
@@ -230,7 +231,7 @@ impl<G: Ground> Fabric<G> {
         let mut hosts = Vec::new();
         let mut keys = Vec::new();
         for host in 0..graph.hosts {
-            let mut made = new_host(&config, host, egress[host as usize], ground(host));
+            let mut made = new_host(&config, host, ports[host as usize], ground(host));
             keys.push(set_up(&mut made.nic).map_err(control(host))?);
             hosts.push(made);
         }
@@ -481,7 +482,8 @@ impl<G: Ground> Fabric<G> {
     /// The links that a packet of `flow` on `path` takes now; they end early where no way leads on.
     pub fn way(&self, flow: FlowId, path: PathId) -> Option<Vec<LinkId>> {
         let Flow { from, to, .. } = *self.flow(flow)?;
-        let mut link = self.hosts.get(from as usize)?.desk.egress;
+        let ports = &self.hosts.get(from as usize)?.desk.ports;
+        let mut link = ports.choose(&self.network.links, folded_of(from, to, path));
         let tuple = tuple_of(from, to, path);
         let mut way = alloc::vec![LinkId(link)];
         while let End::Switch(switch) = self.network.hops[link as usize].1 {
@@ -510,17 +512,17 @@ impl<G: Ground> Fabric<G> {
     }
 }
 
-type Cabling = (Vec<Link>, Vec<(End, End)>, Vec<u32>);
+type Cabling = (Vec<Link>, Vec<(End, End)>, Vec<Ports>);
 
-/// Two links for each cable; the one that each host sends on.
+/// Two links for each cable; those that each host sends on.
 fn lay_cables(config: &FabricConfig, graph: &Graph) -> Cabling {
     let (mut links, mut hops) = (Vec::new(), Vec::new());
-    let mut egress = alloc::vec![0; graph.hosts as usize];
+    let mut ports = alloc::vec![Ports::default(); graph.hosts as usize];
     for cable in &graph.cables {
         for (from, to) in [(cable.from, cable.to), (cable.to, cable.from)] {
             let limits = match from {
                 End::Host(host) => {
-                    egress[host as usize] = links.len() as u32;
+                    ports[host as usize].add(links.len() as u32);
                     QueueLimits::UNLIMITED
                 }
                 End::Switch(_) => cable.queue,
@@ -530,10 +532,10 @@ fn lay_cables(config: &FabricConfig, graph: &Graph) -> Cabling {
             hops.push((from, to));
         }
     }
-    (links, hops, egress)
+    (links, hops, ports)
 }
 
-fn new_host<G>(config: &FabricConfig, host: u32, egress: u32, ground: G) -> Host<G> {
+fn new_host<G>(config: &FabricConfig, host: u32, ports: Ports, ground: G) -> Host<G> {
     let nic = Nic::new(NicConfig {
         address: address(host),
         datagram_bytes_max: config.datagram_bytes_max,
@@ -544,7 +546,7 @@ fn new_host<G>(config: &FabricConfig, host: u32, egress: u32, ground: G) -> Host
     });
     let desk = Desk {
         host,
-        egress,
+        ports,
         framing_bytes: config.framing_bytes,
         sends: Vec::new(),
         to_post: VecDeque::new(),

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::link::QueueLimits;
 use crate::time::{Rate, Time};
-use crate::topology::{check_queue, within, Cable, End, Graph, Switch, TopologyError, HOSTS_MAX};
+use crate::topology::{check_queue, within, Cable, End, Graph, Group, Switch, TopologyError, HOSTS_MAX};
 
 /// A tier of switches, and the cables below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl FatTree {
     }
 
     /// Hosts are numbered pod by pod and switch by switch; switches are `leaf0`, … and `spine0`, … with two tiers,
-    /// `tor0`, …, `agg0`, … and `core0`, … with three.
+    /// `tor0`, …, `agg0`, … and `core0`, … with three, where the switches of a pod are `pod0`, ….
     pub fn graph(&self) -> Result<Graph, TopologyError> {
         let counts = self.counts()?;
         let Counts { pods, low, middle, high } = counts;
@@ -117,7 +117,13 @@ impl FatTree {
         for (pod, agg, core) in all(pods, middle, group) {
             self.bundle(2, first_middle + pod * middle + agg, first_high + agg * group + core, &mut cables);
         }
-        Ok(Graph { hosts: self.hosts, switches, cables })
+        let of_pod = |pod: u32| {
+            let middles = (pods * low + pod * middle)..(pods * low + (pod + 1) * middle);
+            (pod * low..(pod + 1) * low).chain(middles).collect()
+        };
+        let named = |pod| Group { name: format!("pod{pod}"), switches: of_pod(pod) };
+        let groups = if high > 0 { (0..pods).map(named).collect() } else { Vec::new() };
+        Ok(Graph { hosts: self.hosts, switches, cables, groups })
     }
 
     fn bundle(&self, tier: usize, from: u32, to: u32, cables: &mut Vec<Cable>) {
@@ -176,6 +182,8 @@ mod tests {
         let graph = three().graph().expect("valid");
         graph.validate().expect("valid");
         assert_eq!((graph.switches.len(), graph.cables.len()), (32 + 32 + 16, 128 + 128 + 128));
+        let pod = &graph.groups[3];
+        assert_eq!((pod.name.as_str(), &pod.switches[..]), ("pod3", &[12, 13, 14, 15, 44, 45, 46, 47][..]));
         let up = |from| graph.cables.iter().filter(move |cable| cable.from == from).map(|cable| cable.to);
         let agg5 = End::Switch(graph.switch_named("agg5").expect("there"));
         let cores: Vec<End> = up(agg5).collect();

@@ -18,6 +18,7 @@ use crate::fabric::{Notice, Planted};
 use crate::ground::{Ground, Origin};
 use crate::network::{Event, Network};
 use crate::packet::{Cargo, Header, Hop};
+use crate::ports::{fold, Ports};
 use crate::routes::five_tuple;
 use crate::time::Time;
 use crate::watch::Watch;
@@ -56,8 +57,8 @@ pub(crate) struct Work {
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub host: u32,
-    /// Its link to the network.
-    pub egress: u32,
+    /// Its links to the network.
+    pub ports: Ports,
     /// Bytes around each UDP payload.
     pub framing_bytes: u32,
     /// Posted work by queue pair.
@@ -70,7 +71,7 @@ pub(crate) struct Desk {
     pub holds: Vec<Origin>,
     pub holds_free: Vec<u32>,
     pub holds_max: usize,
-    /// An event of the egress link is scheduled.
+    /// An event of the ports is scheduled.
     pub egress_due: bool,
     /// The earliest event of the timer that is scheduled.
     pub timer_at: Time,
@@ -144,7 +145,7 @@ impl<G: Ground> Host<G> {
         }
     }
 
-    /// The link may be idle.
+    /// A link may be idle.
     pub fn egress(&mut self, network: &mut Network, notices: &mut Vec<Notice>) {
         self.desk.egress_due = false;
         self.call(network, notices, |_, _, _| {});
@@ -167,18 +168,18 @@ impl<G: Ground> Host<G> {
 }
 
 impl<G: Ground> Surroundings<'_, G> {
-    /// Sends while the link is idle: the packet that leaves next is chosen when it can leave.
+    /// Sends while a link is idle: the packet that leaves next is chosen when it can leave.
     fn serve(&mut self, nic: &mut Nic, watch: &mut Watch) {
         let now = self.network.now;
         for _ in 0..TURNS_MAX {
-            if self.network.links[self.desk.egress as usize].busy_until() > now {
+            if self.desk.ports.idle_at(&self.network.links) > now {
                 break;
             }
             if !nic.pump(now.now(), 1, self, watch) {
                 return;
             }
         }
-        let idle_at = self.network.links[self.desk.egress as usize].busy_until();
+        let idle_at = self.desk.ports.idle_at(&self.network.links);
         if !self.desk.egress_due {
             self.desk.egress_due = true;
             self.network.schedule(idle_at, self.desk.host, Event::Egress(self.desk.host));
@@ -209,7 +210,8 @@ impl<G: Ground> Surroundings<'_, G> {
             lost: false,
             ce: false,
         };
-        self.network.inject(self.desk.egress, hop, cargo);
+        let port = self.desk.ports.choose(&self.network.links, folded_of(hop.from, to_host, path));
+        self.network.inject(port, hop, cargo);
     }
 }
 
@@ -380,6 +382,11 @@ fn control_bytes(packet: &Packet) -> u32 {
 /// What switches hash of a packet on `path`. The peer's port is that of slot 0.
 pub(crate) fn tuple_of(from: u32, to: u32, path: PathId) -> u64 {
     five_tuple(from, to, FIRST_PORT.wrapping_add(path.0), Slot(0).port())
+}
+
+/// What the NIC of `from` chooses a port by, for packets on `path`.
+pub(crate) fn folded_of(from: u32, to: u32, path: PathId) -> u32 {
+    fold(from, to, FIRST_PORT.wrapping_add(path.0), Slot(0).port())
 }
 
 /// Number of a host's queue pair at `position`.

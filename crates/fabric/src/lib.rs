@@ -20,9 +20,9 @@
 //!
 //! # How to read it
 //!
-//! `time`, `queue` (events in order of time), `link` (a queue and a wire), `topology` and `fat_tree` (plain descriptions), `routes` (who
+//! `time`, `queue` (events in order of time), `link` (a queue and a wire), `topology`, `fat_tree` and `hpn` (plain descriptions), `routes` (who
 //! may carry a packet on), `packet` (what flies), `turns` (node by node), `network` (links and events: a packet from hop to hop), `host` (an RNIC and
-//! the world it sees), `ground` (its memory), `watch` (what it reports), `fabric` (the whole).
+//! the world it sees) with `ports`, `ground` (its memory), `watch` (what it reports), `fabric` (the whole).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -32,9 +32,11 @@ mod fabric;
 mod fat_tree;
 mod ground;
 mod host;
+mod hpn;
 mod link;
 mod network;
 mod packet;
+mod ports;
 pub mod queue;
 mod routes;
 mod time;
@@ -46,7 +48,9 @@ pub use crate::network::{Audit, Imbalance};
 pub use fabric::{Change, Fabric, FabricConfig, FabricError, Flow, FlowId, Notice, Planted, Post, Stop};
 pub use fat_tree::{FatTree, Tier};
 pub use ground::{Ground, Nothing, Origin, Pattern};
+pub use hpn::Hpn;
 pub use link::{Cut, Link, LinkCounts, LinkId, QueueLimits};
+pub use ports::PORTS_MAX;
 pub use time::{Rate, Time};
-pub use topology::{Cable, End, Graph, LeafSpine, Switch, TopologyError};
+pub use topology::{Cable, End, Graph, Group, LeafSpine, Switch, TopologyError};
 pub use watch::{FlowCounts, RETRANSMIT_CAUSES};

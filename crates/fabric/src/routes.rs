@@ -1,6 +1,6 @@
-//! Who may carry a packet on: for each switch and each leaf of a destination, the links on shortest ways.
+//! Who may carry a packet on: for each switch and the leaves of a destination, the links on shortest ways to any of them.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -10,34 +10,54 @@ use crate::topology::{End, Graph, TopologyError};
 pub(crate) type Hop = (End, End);
 
 const FAR: u32 = u32::MAX;
+/// Instead of a number of links: the switch is a leaf of the class.
+const LOCAL: u32 = u32::MAX;
 
-/// See the module. A *leaf* here is a switch that has hosts.
+/// See the module. A *leaf* here is a switch that has hosts; hosts at the same leaves are of one *class*.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    /// Leaf (by its rank among leaves) and downward link of each host.
+    /// Class of each host, and where its links begin in `downs`.
     hosts: Vec<(u32, u32)>,
-    leaves: Vec<u32>,
-    /// Start and length in `members`, by switch × leaf.
+    /// Links from leaves to hosts: of each host one from each leaf of its class, in that order.
+    downs: Vec<u32>,
+    classes: Vec<Vec<u32>>,
+    /// Start and length in `members`, by switch × class; for a leaf of the class its position, and [`LOCAL`].
     groups: Vec<(u32, u32)>,
     members: Vec<u32>,
 }
 
 impl Routes {
-    /// Ways over the links for which `usable` says so. A switch that is left with no way drops what it is sent.
+    /// Ways over the links for which `usable` says so. A switch that is left with no way drops what it is sent, and a host
+    /// that is left with no link keeps those it had.
     pub fn find(graph: &Graph, hops: &[Hop], usable: impl Fn(usize) -> bool) -> Routes {
-        let mut rank = vec![FAR; graph.switches.len()];
-        let mut leaves = Vec::new();
-        let mut hosts = vec![(FAR, FAR); graph.hosts as usize];
-        for (link, &(from, to)) in hops.iter().enumerate() {
-            if let (End::Switch(switch), End::Host(host)) = (from, to) {
-                if rank[switch as usize] == FAR {
-                    rank[switch as usize] = leaves.len() as u32;
-                    leaves.push(switch);
-                }
-                hosts[host as usize] = (rank[switch as usize], link as u32);
+        let mut found: Vec<(u32, u32, u32)> = Vec::new();
+        for (link, &hop) in hops.iter().enumerate() {
+            if let (End::Switch(leaf), End::Host(host)) = hop {
+                found.push((host, leaf, link as u32));
             }
         }
-        let mut routes = Routes { hosts, leaves, groups: Vec::new(), members: Vec::new() };
+        found.sort_unstable();
+        let mut routes = Routes {
+            hosts: vec![(0, 0); graph.hosts as usize],
+            downs: Vec::with_capacity(found.len()),
+            classes: Vec::new(),
+            groups: Vec::new(),
+            members: Vec::new(),
+        };
+        let mut known: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
+        for all in found.chunk_by(|a, b| a.0 == b.0) {
+            let is_left = |entry: &&(u32, u32, u32)| usable(entry.2 as usize);
+            let none_left = !all.iter().any(|entry| is_left(&entry));
+            let left = || all.iter().filter(|entry| none_left || is_left(entry));
+            let leaves: Vec<u32> = left().map(|entry| entry.1).collect();
+            let class = known.get(&leaves).copied().unwrap_or_else(|| {
+                routes.classes.push(leaves.clone());
+                known.insert(leaves, routes.classes.len() as u32 - 1);
+                routes.classes.len() as u32 - 1
+            });
+            routes.hosts[all[0].0 as usize] = (class, routes.downs.len() as u32);
+            routes.downs.extend(left().map(|entry| entry.2));
+        }
         routes.fill(graph.switches.len(), hops, usable);
         routes
     }
@@ -51,24 +71,28 @@ impl Routes {
                 into[to as usize].push(from);
             }
         }
-        self.groups = vec![(0, 0); switches * self.leaves.len()];
-        for (rank, &leaf) in self.leaves.iter().enumerate() {
-            let distance = distances(leaf, &into);
+        self.groups = vec![(0, 0); switches * self.classes.len()];
+        for (class, leaves) in self.classes.iter().enumerate() {
+            let distance = distances(leaves, &into);
             for switch in (0..switches).filter(|&switch| distance[switch] != FAR) {
                 let start = self.members.len() as u32;
                 let nearer = |&&(_, to): &&(u32, u32)| distance[to as usize] < distance[switch];
                 self.members.extend(out[switch].iter().filter(nearer).map(|&(link, _)| link));
-                self.groups[switch * self.leaves.len() + rank] = (start, self.members.len() as u32 - start);
+                self.groups[switch * self.classes.len() + class] = (start, self.members.len() as u32 - start);
+            }
+            for (position, &leaf) in leaves.iter().enumerate() {
+                self.groups[leaf as usize * self.classes.len() + class] = (position as u32, LOCAL);
             }
         }
     }
 
-    /// Whether every host that has a leaf can be reached from every leaf.
+    /// Whether every host can be reached from every leaf.
     pub fn check(&self, graph: &Graph) -> Result<(), TopologyError> {
-        for (host, &(rank, _)) in self.hosts.iter().enumerate() {
+        let leaves: BTreeSet<u32> = self.classes.iter().flatten().copied().collect();
+        for (host, &(class, _)) in self.hosts.iter().enumerate() {
             let unreachable =
-                |&&leaf: &&u32| leaf != self.leaves[rank as usize] && self.group(leaf, rank).is_empty();
-            if let Some(&leaf) = self.leaves.iter().find(unreachable) {
+                |&&leaf: &&u32| self.groups[leaf as usize * self.classes.len() + class as usize].1 == 0;
+            if let Some(&leaf) = leaves.iter().find(unreachable) {
                 let from = graph.name_of(End::Switch(leaf));
                 return Err(TopologyError::Disconnected { from, to: host as u32 });
             }
@@ -76,27 +100,24 @@ impl Routes {
         Ok(())
     }
 
-    fn group(&self, switch: u32, rank: u32) -> &[u32] {
-        let (start, count) = self.groups[switch as usize * self.leaves.len() + rank as usize];
-        &self.members[start as usize..(start + count) as usize]
-    }
-
     /// The link on which `switch` sends a packet for `host`, chosen by `hash` among equals.
     pub fn next(&self, switch: u32, host: u32, hash: u64) -> Option<u32> {
-        let (rank, down) = self.hosts[host as usize];
-        if self.leaves[rank as usize] == switch {
-            return Some(down);
+        let (class, downs) = self.hosts[host as usize];
+        let (start, count) = self.groups[switch as usize * self.classes.len() + class as usize];
+        if count == LOCAL {
+            return Some(self.downs[(downs + start) as usize]);
         }
-        let group = self.group(switch, rank);
+        let group = &self.members[start as usize..(start + count) as usize];
         // The upper bits, scaled: no division, and no bias worth mentioning below 2³² members.
         group.get((((hash >> 32) * group.len() as u64) >> 32) as usize).copied()
     }
 }
 
-fn distances(leaf: u32, into: &[Vec<u32>]) -> Vec<u32> {
+/// Links from each switch to the nearest of `leaves`.
+fn distances(leaves: &[u32], into: &[Vec<u32>]) -> Vec<u32> {
     let mut distance = vec![FAR; into.len()];
-    distance[leaf as usize] = 0;
-    let mut queue = VecDeque::from([leaf]);
+    leaves.iter().for_each(|&leaf| distance[leaf as usize] = 0);
+    let mut queue: VecDeque<u32> = leaves.iter().copied().collect();
     while let Some(switch) = queue.pop_front() {
         for &before in &into[switch as usize] {
             if distance[before as usize] == FAR {

@@ -1,10 +1,12 @@
 //! Networks as plain descriptions: switches, hosts, cables between them.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::link::QueueLimits;
+use crate::ports::PORTS_MAX;
 use crate::time::{Rate, Time};
 
 /// One end of a cable.
@@ -40,15 +42,26 @@ pub struct Cable {
     pub queue: QueueLimits,
 }
 
+/// Switches that have one name together, so that a fault can befall all of them: a plane, a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// What faults call it.
+    pub name: String,
+    /// Numbers of its switches.
+    pub switches: Vec<u32>,
+}
+
 /// Hosts, switches, cables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
-    /// Hosts, numbered from 0.
+    /// Hosts, numbered from 0. Each is one RNIC.
     pub hosts: u32,
     /// Switches.
     pub switches: Vec<Switch>,
-    /// Cables.
+    /// Cables. A host that has several has as many ports, of which each leads to another switch.
     pub cables: Vec<Cable>,
+    /// Switches that fail together.
+    pub groups: Vec<Group>,
 }
 
 /// What is wrong with a network.
@@ -87,13 +100,21 @@ pub enum TopologyError {
     /// A cable ends nowhere.
     #[error("Cable {0} ends at something that does not exist")]
     NoSuchEnd(usize),
-    /// A host has no cable, or several.
-    #[error("Host {host} has {cables} cables to switches; it must have one")]
+    /// A host has no cable, or more than an RNIC has ports.
+    #[error("Host {host} has {cables} cables to switches; it must have 1 to {PORTS_MAX}")]
     Ports {
         /// Which.
         host: u32,
         /// How many.
         cables: u32,
+    },
+    /// A host has two cables to one switch.
+    #[error("Host {host} has two cables to {to}; each of its ports leads to another switch")]
+    Twice {
+        /// Which.
+        host: u32,
+        /// A switch.
+        to: String,
     },
     /// Two hosts cannot reach each other.
     #[error("No way leads from {from} to host {to}")]
@@ -105,14 +126,16 @@ pub enum TopologyError {
     },
 }
 
-/// Hosts in an IPv4 network of ours, and no more switches than a datacentre has.
+/// Hosts in an IPv4 network of ours.
 pub(crate) const HOSTS_MAX: u32 = 1 << 20;
+/// No more switches than a datacentre has.
+pub(crate) const SWITCHES_MAX: u64 = 1 << 16;
 
 impl Graph {
     /// Checks what does not need ways to be found.
     pub fn validate(&self) -> Result<(), TopologyError> {
         within("hosts", "2 to 1048576", self.hosts.into(), 2, HOSTS_MAX.into())?;
-        let mut ports = alloc::vec![0; self.hosts as usize];
+        let mut ports = alloc::vec![0u32; self.hosts as usize];
         for (index, cable) in self.cables.iter().enumerate() {
             for (end, other) in [(cable.from, cable.to), (cable.to, cable.from)] {
                 match end {
@@ -125,10 +148,27 @@ impl Graph {
             }
             check_queue(&cable.queue)?;
         }
-        match ports.iter().position(|&cables| cables != 1) {
+        match ports.iter().position(|&cables| cables == 0 || cables as usize > PORTS_MAX) {
             Some(host) => Err(TopologyError::Ports { host: host as u32, cables: ports[host] }),
-            None => Ok(()),
+            None => self.check_ports(),
         }
+    }
+
+    /// That no two ports of a host lead to one switch.
+    fn check_ports(&self) -> Result<(), TopologyError> {
+        let mut seen = BTreeSet::new();
+        for cable in &self.cables {
+            let (host, switch) = match (cable.from, cable.to) {
+                (End::Host(host), End::Switch(switch)) | (End::Switch(switch), End::Host(host)) => {
+                    (host, switch)
+                }
+                _ => continue,
+            };
+            if !seen.insert((host, switch)) {
+                return Err(TopologyError::Twice { host, to: self.name_of(End::Switch(switch)) });
+            }
+        }
+        Ok(())
     }
 
     /// Number of the switch called `name`.
@@ -224,7 +264,7 @@ impl LeafSpine {
                 cables.push(Cable { from, to, rate: self.spine_rate, delay: self.spine_delay, queue });
             }
         }
-        Ok(Graph { hosts: self.leaves * self.hosts_per_leaf, switches, cables })
+        Ok(Graph { hosts: self.leaves * self.hosts_per_leaf, switches, cables, groups: Vec::new() })
     }
 }
 
@@ -274,6 +314,10 @@ mod tests {
         let mut graph = small().graph().expect("valid");
         graph.cables.remove(2);
         assert_eq!(graph.validate(), Err(TopologyError::Ports { host: 2, cables: 0 }));
+        let mut twice = small().graph().expect("valid");
+        twice.cables.push(twice.cables[4]);
+        let error = format!("{}", twice.validate().expect_err("two cables to one leaf"));
+        assert_eq!(error, "Host 4 has two cables to leaf1; each of its ports leads to another switch");
         graph.cables[0].to = End::Switch(99);
         assert_eq!(graph.validate(), Err(TopologyError::NoSuchEnd(0)));
     }

@@ -1,18 +1,16 @@
 //! A text becomes a scenario. Numbers carry their units in their keys; every key has a default unless said otherwise.
 
-use srdma_fabric::{Change, End, Graph, LeafSpine, QueueLimits, Rate, Time};
+use srdma_fabric::{Change, Graph, Rate, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
 use srdma_workload::{AllReduceRing, Permutation};
 use toml::de::DeTable;
 
+use crate::network::read_network;
 use crate::reader::{FileError, Source, Table};
 use crate::scenario::{Fault, Scenario, Settings, Variant, Workload};
 use crate::scenario::{DEFAULT_LIMIT, DEFAULT_SAMPLE, SELECTORS};
-
-/// Of every queue of a switch, unless a scenario says otherwise.
-pub const DEFAULT_QUEUE: QueueLimits =
-    QueueLimits { bytes: 8192 << 10, ecn_min_bytes: 200 << 10, ecn_max_bytes: 800 << 10 };
+use crate::target::{links_of, TARGETS};
 
 const ORDERS: [(&str, Order); 3] =
     [("strict", Order::Strict), ("default", Order::Default), ("relaxed", Order::Relaxed)];
@@ -60,40 +58,18 @@ pub fn parse(
     Ok(scenario)
 }
 
-fn rate(table: &Table<'_>, key: &'static str) -> Result<Option<Rate>, FileError> {
+pub(crate) fn rate(table: &Table<'_>, key: &'static str) -> Result<Option<Rate>, FileError> {
     let gbps = table.number(key, 0.001..=8000.0)?;
     Ok(gbps.and_then(|gbps| Rate::from_bits_per_second((gbps * 1e9) as u64)))
 }
 
-fn span(table: &Table<'_>, key: &'static str, unit_ps: f64, most: f64) -> Result<Option<Time>, FileError> {
+pub(crate) fn span(
+    table: &Table<'_>,
+    key: &'static str,
+    unit_ps: f64,
+    most: f64,
+) -> Result<Option<Time>, FileError> {
     Ok(table.number(key, 0.0..=most)?.map(|number| Time((number * unit_ps) as u64)))
-}
-
-fn read_network(table: &Table<'_>) -> Result<(Graph, bool), FileError> {
-    table.choice("kind", &[("leaf-spine", ())])?;
-    let count = |key| Ok::<_, FileError>(table.required(key, table.whole(key, 1..=4096)?)? as u32);
-    let (leaves, hosts_per_leaf, spines) = (count("leaves")?, count("hosts_per_leaf")?, count("spines")?);
-    let host_rate = table.required("host_gbps", rate(table, "host_gbps")?)?;
-    let kib =
-        |key, default| Ok::<_, FileError>(table.whole(key, 1..=1 << 30)?.map_or(default, |kib| kib << 10));
-    let network = LeafSpine {
-        leaves,
-        hosts_per_leaf,
-        spines,
-        host_rate,
-        spine_rate: rate(table, "spine_gbps")?.unwrap_or(host_rate),
-        host_delay: span(table, "host_delay_ns", 1e3, 1e9)?.unwrap_or(Time::from_nanos(500)),
-        spine_delay: span(table, "spine_delay_ns", 1e3, 1e9)?.unwrap_or(Time::from_nanos(500)),
-        queue: QueueLimits {
-            bytes: kib("queue_kib", DEFAULT_QUEUE.bytes)?,
-            ecn_min_bytes: kib("ecn_min_kib", DEFAULT_QUEUE.ecn_min_bytes)?,
-            ecn_max_bytes: kib("ecn_max_kib", DEFAULT_QUEUE.ecn_max_bytes)?,
-        },
-    };
-    let polarised = table.truth("polarised")?.unwrap_or(false);
-    table.finish()?;
-    let graph = network.graph().map_err(|error| table.error(&error.to_string()))?;
-    Ok((graph, polarised))
 }
 
 /// Settings as `table` changes those of `base`. The caller finishes the table.
@@ -189,11 +165,8 @@ fn read_fault(table: &Table<'_>, graph: &Graph) -> Result<Fault, FileError> {
     }
     let on = table.text("on")?;
     let on = table.required("on", on)?;
-    if ends(graph, on.value).is_none() {
-        let problem = format!(
-            "there is no \"{}\": name a switch (leaf0, spine1), a host (host2) or a cable (leaf0-spine1)",
-            on.value
-        );
+    if links_of(graph, on.value).is_none() {
+        let problem = format!("there is no \"{}\": name {TARGETS}", on.value);
         return Err(table.error_at(on.at, "on", &problem));
     }
     let what = table.choice("what", &[("down", Kind::Down), ("loss", Kind::Loss), ("rate", Kind::Rate)])?;
@@ -222,23 +195,4 @@ fn read_run(table: Option<Table<'_>>) -> Result<(Time, Time), FileError> {
     }
     table.finish()?;
     Ok(read)
-}
-
-/// What a name in a fault stands for: one end, or the cable between two.
-pub(crate) fn ends(graph: &Graph, name: &str) -> Option<(End, Option<End>)> {
-    let one = |name: &str| {
-        let host = name.strip_prefix("host").and_then(|number| number.parse().ok());
-        let host = host.filter(|&host: &u32| host < graph.hosts).map(End::Host);
-        host.or_else(|| graph.switch_named(name).map(End::Switch))
-    };
-    match name.split_once('-') {
-        None => Some((one(name)?, None)),
-        Some((a, b)) => {
-            let (a, b) = (one(a)?, one(b)?);
-            let joined = |cable: &srdma_fabric::Cable| {
-                (cable.from, cable.to) == (a, b) || (cable.to, cable.from) == (a, b)
-            };
-            graph.cables.iter().any(joined).then_some((a, Some(b)))
-        }
-    }
 }

@@ -4,22 +4,26 @@
 //! happened into records, a report and a picture. It must not know a clock, a terminal or where results are kept: whoever
 //! runs a scenario brings a [`Sink`].
 //!
-//! Read `scenario` (plain values), `file` (a text becomes a scenario) with `reader` (tables that know their lines),
+//! Read `scenario` (plain values), `file` (a text becomes a scenario) with `network` (its topology), `target` (what a
+//! fault is on) and `reader` (tables that know their lines),
 //! `htsim` (that simulator's input files),
 //! `run` (one variant from begin to end), `report` (what came of it), `tally` (means and percentiles), `plot`.
 #![forbid(unsafe_code)]
 
 mod file;
 mod htsim;
+mod network;
 mod plot;
 mod reader;
 mod report;
 mod run;
 mod scenario;
 mod tally;
+mod target;
 
-pub use file::{parse, DEFAULT_QUEUE};
+pub use file::parse;
 pub use htsim::{read_matrix, read_topology};
+pub use network::DEFAULT_QUEUE;
 pub use plot::{svg, PlotError};
 pub use reader::FileError;
 pub use report::{table, FlowReport, QueueReport, RunReport};

@@ -10,10 +10,10 @@ use srdma_fabric::{
 };
 use srdma_workload::{Plan, PlanError, Progress};
 
-use crate::file::ends;
 use crate::report::{FlowReport, QueueReport, RunReport};
 use crate::scenario::{Fault, Scenario, Variant, Workload};
 use crate::tally::{Spread, Tally};
+use crate::target::links_of;
 
 /// Time within which connections must stand.
 const CONNECT_LIMIT: Time = Time::from_nanos(100_000_000);
@@ -196,11 +196,7 @@ impl<'a> Run<'a> {
 
     fn schedule_faults(&mut self) {
         for fault in &self.scenario.faults {
-            let Some((a, b)) = ends(self.fabric.graph(), &fault.on) else { continue };
-            let links = match b {
-                Some(b) => self.fabric.links_between(a, b),
-                None => self.fabric.links_at(a),
-            };
+            let Some(links) = links_of(self.fabric.graph(), &fault.on) else { continue };
             let rates: Vec<Rate> =
                 links.iter().map(|link| self.fabric.links()[link.0 as usize].rate()).collect();
             self.change(fault, fault.at, links.clone(), fault.change);
@@ -412,14 +408,14 @@ impl<'a> Run<'a> {
             out[message.from as usize] += wire;
             into[message.to as usize] += wire;
         }
-        let mut longest = Time(0);
+        let mut rates = vec![0.0; hosts];
         for cable in &self.scenario.graph.cables {
             if let End::Host(host) = cable.from {
-                let most = out[host as usize].max(into[host as usize]);
-                longest = longest.max(cable.rate.serialisation(most));
+                rates[host as usize] += cable.rate.bits_per_second() as f64;
             }
         }
-        micros(longest)
+        let most = out.into_iter().zip(into).map(|(out, into)| out.max(into) as f64);
+        most.zip(rates).map(|(bytes, rate)| bytes * 8e6 / rate).fold(0.0, f64::max)
     }
 
     fn bus_gbps(&self, took: Time) -> Option<f64> {

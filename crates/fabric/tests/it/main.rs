@@ -6,4 +6,5 @@ mod analytic;
 mod faults;
 mod invariants;
 mod net;
+mod planes;
 mod spraying;

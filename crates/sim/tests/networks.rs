@@ -1,0 +1,168 @@
+//! Networks written in scenarios: what they carry, what befalls their parts, and what is refused and where.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use srdma_sim::{run, RunReport, Scenario, Sink, Status};
+
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn record(&mut self, _record: &Value) -> Result<(), std::io::Error> {
+        Ok(())
+    }
+    fn progress(&mut self, _status: &Status) {}
+}
+
+const HPN: &str = r#"
+seed = 5
+[topology]
+kind = "hpn"
+segments = 2
+servers_per_segment = 4
+nics_per_server = 2
+aggs_per_plane = 6
+port_gbps = 100
+uplink_gbps = 200
+[workload]
+kind = "permutation"
+kib = 2048
+[run]
+limit_ms = 20
+"#;
+
+const TREE: &str = r#"
+[topology]
+kind = "fat-tree"
+pods = 4
+tors_per_pod = 2
+hosts_per_tor = 4
+host_gbps = 100
+[workload]
+kind = "permutation"
+kib = 1024
+[run]
+limit_ms = 20
+"#;
+
+fn parse(text: &str) -> Scenario {
+    srdma_sim::parse("net.toml", text, None, None).unwrap()
+}
+
+fn reports(text: &str) -> Vec<RunReport> {
+    let scenario = parse(text);
+    scenario.variants.iter().map(|variant| run(&scenario, variant, &mut Nowhere).unwrap().0).collect()
+}
+
+fn report(text: &str) -> RunReport {
+    let report = reports(text).remove(0);
+    assert!(report.finished, "{report:?}");
+    report
+}
+
+/// Bytes that left the aggregation switches of each plane.
+fn planes(report: &RunReport) -> [u64; 2] {
+    let half = report.spine_bytes.len() / 2;
+    let sum = |part: &[(String, u64)]| part.iter().map(|(_, bytes)| bytes).sum();
+    [sum(&report.spine_bytes[..half]), sum(&report.spine_bytes[half..])]
+}
+
+#[test]
+fn two_planes_carry_alike_and_twice_as_fast_as_one() {
+    let both = report(HPN);
+    assert_eq!(both.spine_bytes.len(), 12);
+    let [first, second] = planes(&both);
+    assert!(first.abs_diff(second) * 20 < first + second, "{first} and {second}");
+    // 16 NICs on 8 switches of the lowest tier; at least half of the bytes of the busiest NIC on each of its ports.
+    assert!(both.took_us < 1.4 * both.ideal_us, "{both:?}");
+    let one = report(&HPN.replace("[workload]", "planes = 1\n[workload]"));
+    assert!((one.ideal_us / both.ideal_us - 2.0).abs() < 1e-6);
+    let single = report(&HPN.replace("[run]", "[transport]\npaths = 1\nselector = \"single\"\n[run]"));
+    assert!(single.took_us > 1.9 * both.ideal_us, "one path has one port: {} µs", single.took_us);
+}
+
+#[test]
+fn a_plane_fails_by_name() {
+    let whole = report(HPN);
+    for (fault, lost) in [("what = \"down\"", false), ("what = \"loss\"\npercent = 100", true)] {
+        let fault = format!("[[fault]]\non = \"plane1\"\nat_us = 40\n{fault}\n[run]");
+        let broken = report(&HPN.replace("[run]", &fault));
+        let ([first, second], [_, before]) = (planes(&broken), planes(&whole));
+        assert!(second < before / 2 && first > before, "{fault}: {first} and {second}, {before} without it");
+        assert_eq!((broken.lost > 0, broken.cut > 0), (lost, !lost), "{fault}");
+    }
+}
+
+#[test]
+fn what_an_oversubscribed_tree_carries_is_what_its_uplinks_do() {
+    let full = report(TREE);
+    assert_eq!(full.spine_bytes.len(), 4 * 2, "four ports upwards of each lowest switch, two of the next");
+    let thin = report(&TREE.replace("[workload]", "tor_oversubscription = 4\n[workload]"));
+    assert_eq!(thin.spine_bytes.len(), 2);
+    assert!(thin.took_us > 2.5 * full.took_us, "{} and {}", thin.took_us, full.took_us);
+    let wide = report(&TREE.replace("[workload]", "agg_gbps = 400\ntor_oversubscription = 1\n[workload]"));
+    assert_eq!(wide.spine_bytes.len(), 2, "one fast port instead of four");
+}
+
+#[test]
+fn what_is_wrong_with_a_network_is_said_with_file_and_line() {
+    let cases = [
+        (HPN, "segments = 2", "segments = 0", "net.toml:5: topology.segments: must be 1 to 4096, not 0"),
+        (HPN, "segments = 2", "segment = 2", "net.toml:3: [topology]: segments is missing"),
+        (
+            HPN,
+            "segments = 2",
+            "segments = 2\nplanes = 9",
+            "net.toml:3: [topology]: planes must be 1 to 8, not 9",
+        ),
+        (HPN, "segments = 2", "segments = 2\npods = 2", "net.toml:3: [topology]: cores_per_plane is missing"),
+        (
+            HPN,
+            "port_gbps = 100",
+            "port_gbps = 0",
+            "net.toml:9: topology.port_gbps: must be 0.001 to 8000, not 0",
+        ),
+        (HPN, "segments = 2", "segments = 2\nspines = 4", "net.toml:6: topology.spines: unknown key"),
+        (
+            HPN,
+            "[run]",
+            "[[fault]]\non = \"plane2\"\nwhat = \"down\"\n[run]",
+            "net.toml:15: fault.on: there is no \"plane2\": name a switch",
+        ),
+        (
+            HPN,
+            "[run]",
+            "[[fault]]\non = \"tor0-tor1\"\nwhat = \"down\"\n[run]",
+            "net.toml:15: fault.on: there is no \"tor0-tor1\"",
+        ),
+        (
+            TREE,
+            "pods = 4",
+            "pods = 4\ntor_oversubscription = 3",
+            "net.toml:2: [topology]: tor_oversubscription = 3 makes 1.333 ports",
+        ),
+        (
+            TREE,
+            "pods = 4",
+            "pods = 4\nagg_gbps = 900",
+            "net.toml:2: [topology]: tor_oversubscription = 1 makes 0.444 ports",
+        ),
+        (
+            TREE,
+            "pods = 4\ntors_per_pod = 2\nhosts_per_tor = 4",
+            "pods = 4096\ntors_per_pod = 4096\nhosts_per_tor = 4096",
+            "that many hosts cannot be numbered",
+        ),
+        (
+            TREE,
+            "\"fat-tree\"",
+            "\"torus\"",
+            "net.toml:3: topology.kind: must be one of leaf-spine, fat-tree, hpn",
+        ),
+    ];
+    for (base, from, to, said) in cases {
+        let text = base.replacen(from, to, 1);
+        assert_ne!(text, base, "{from}");
+        let error = srdma_sim::parse("net.toml", &text, None, None).expect_err(said).to_string();
+        assert!(error.contains(said), "{error}\nwanted: {said}");
+    }
+}
