@@ -12,6 +12,7 @@ use serde_json::{json, Value};
 
 mod cable;
 mod callgrind;
+mod cores;
 mod crowd;
 mod goodput;
 mod loss;

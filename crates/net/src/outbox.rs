@@ -60,12 +60,25 @@ impl<'a> Cuts<'a> {
                 continue;
             }
             let length = left.min(self.current.length);
-            to.push(RawSlice { address: self.current.address, length });
-            self.current.address = self.current.address.wrapping_add(length);
-            self.current.length -= length;
+            to.push(self.cut(length));
             left -= length;
         }
         bytes - left
+    }
+
+    /// The next `bytes` bytes, if they lie in one slice: as nearly always.
+    #[inline(always)]
+    fn take_whole(&mut self, bytes: usize) -> Option<RawSlice> {
+        (bytes <= self.current.length).then(|| self.cut(bytes))
+    }
+
+    /// The first `length` bytes of the current slice, which has as many.
+    #[inline(always)]
+    fn cut(&mut self, length: usize) -> RawSlice {
+        let cut = RawSlice { address: self.current.address, length };
+        self.current.address = self.current.address.wrapping_add(length);
+        self.current.length -= length;
+        cut
     }
 }
 
@@ -140,12 +153,21 @@ impl Outbox {
         if header_bytes + each > DATAGRAM_BYTES_MAX {
             return Err(PushError::TooLong);
         }
+        let headers = &self.arena[self.arena_used..self.arena_used + header_bytes * usize::from(packets)];
+        self.arena_used += headers.len();
         let mut payload = Cuts::new(payload);
-        for _ in 0..packets {
+        for header in headers.chunks_exact(header_bytes) {
             let first_slice = self.slices.len() as u32;
-            self.slices.push(RawSlice::from(&self.arena[self.arena_used..self.arena_used + header_bytes]));
-            self.arena_used += header_bytes;
-            let payload_bytes = payload.take(each, &mut self.slices);
+            let payload_bytes = match payload.take_whole(each) {
+                Some(whole) if each > 0 => {
+                    self.slices.extend([RawSlice::from(header), whole]);
+                    each
+                }
+                _ => {
+                    self.slices.push(RawSlice::from(header));
+                    payload.take(each, &mut self.slices)
+                }
+            };
             self.packets.push(Pending {
                 index: self.packets.len() as u16,
                 first_slice,

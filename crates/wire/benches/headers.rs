@@ -51,6 +51,14 @@ fn headers(c: &mut Criterion) {
         bench
             .iter(|| datagrams.iter().filter(|datagram| follower.parse(black_box(datagram)).is_ok()).count());
     });
+    let burst = datagrams.concat();
+    group.bench_function("parse_run", |bench| {
+        let (mut follower, stride) = (Follower::new(), bytes + PAYLOAD_BYTES as usize);
+        bench.iter(|| {
+            follower.parse(black_box(&datagrams[0])).unwrap();
+            assert_eq!(follower.continues(black_box(&burst), stride, PACKETS.into()), u32::from(PACKETS));
+        });
+    });
     group.finish();
 }
 

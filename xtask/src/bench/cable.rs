@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{json, Value};
 
+use super::cores::Rounds;
 use super::{udp, Judged, Options};
 use crate::fabric::{Fabric, Spec};
 use crate::programs::{iperf3, perftest, ucx, Launcher, Pair};
@@ -43,15 +44,41 @@ impl Series {
     }
 }
 
+/// Speed, and processor time for each gigabyte if it is known.
+#[derive(Clone, Copy)]
+struct Speed {
+    mb_per_s: f64,
+    cpu_s_per_gb: Option<f64>,
+}
+
 /// Runs perftest once.
-fn ours(launcher: &Launcher, fabric: &Fabric, program: &str, into: &mut Series) -> Result<()> {
+fn ours(launcher: &Launcher, fabric: &Fabric, program: &str) -> Result<Speed> {
     let pair = Pair::new(&format!("{program} -F -s {MESSAGE_BYTES} -n {MESSAGES}")).limit(120);
     let done = pair.run(launcher, fabric)?.success()?;
     let row = perftest::bandwidths(&done.client.stdout).pop().context("perftest printed no table")?;
     let gigabytes = (MESSAGES * MESSAGE_BYTES) as f64 / 1e9;
-    into.mb_per_s.push(row.mb_per_s);
-    into.cpu_s_per_gb.push((done.client.cpu + done.server.cpu).as_secs_f64() / gigabytes);
-    Ok(())
+    let cpu_s_per_gb = Some((done.client.cpu + done.server.cpu).as_secs_f64() / gigabytes);
+    Ok(Speed { mb_per_s: row.mb_per_s, cpu_s_per_gb })
+}
+
+fn tcp(fabric: &Fabric, control: &str) -> Result<Speed> {
+    let stream = iperf3::run_bytes(fabric, control, MESSAGES * MESSAGE_BYTES)?;
+    let cpu_s_per_gb = Some(stream.cpu_s / (stream.bytes as f64 / 1e9));
+    Ok(Speed { mb_per_s: stream.mb_per_s, cpu_s_per_gb })
+}
+
+/// Every contender once: WRITE, TCP, TCP with another control, bare UDP, READ, SEND, UCX; and bare UDP's best packet size.
+fn round(launcher: &Launcher, fabric: &Fabric, controls: [&str; 2]) -> Result<([Speed; 7], usize)> {
+    let write = ours(launcher, fabric, "ib_write_bw")?;
+    let [default, other] = controls;
+    let (default, other) = (tcp(fabric, default)?, tcp(fabric, other)?);
+    let blast = udp::ceiling(fabric, 1500, BLAST)?;
+    let bare = Speed { mb_per_s: blast.mb_per_s, cpu_s_per_gb: Some(blast.cpu_s_per_gb) };
+    let read = ours(launcher, fabric, "ib_read_bw")?;
+    let send = ours(launcher, fabric, "ib_send_bw")?;
+    let put = ucx::put(fabric, MESSAGE_BYTES, MESSAGES)?;
+    let ucx = Speed { mb_per_s: put.mb_per_s, cpu_s_per_gb: None };
+    Ok(([write, default, other, bare, read, send, ucx], blast.segment_bytes))
 }
 
 /// Bandwidth of 1 MiB messages, rounds of every contender in turn.
@@ -67,62 +94,49 @@ pub(super) fn section(launcher: &Launcher, options: &Options, judged: &mut Vec<J
     let control = iperf3::default_control(&fabric)?;
     let is_other = |name: &String| *name != control && (name == "cubic" || name == "bbr");
     let other = iperf3::congestion_controls()?.into_iter().find(is_other).unwrap_or_else(|| "reno".into());
-    let [mut write, mut read, mut send, mut tcp, mut other_tcp, mut ucx, mut bare] =
-        std::array::from_fn(|_| Series::default());
-    for round in 1..=options.pairs {
-        ours(launcher, &fabric, "ib_write_bw", &mut write)?;
-        for (control, series) in [(&control, &mut tcp), (&other, &mut other_tcp)] {
-            let stream = iperf3::run_bytes(&fabric, control, bytes)?;
-            series.mb_per_s.push(stream.mb_per_s);
-            series.cpu_s_per_gb.push(stream.cpu_s / (stream.bytes as f64 / 1e9));
+    let mut all: [Series; 7] = Default::default();
+    let mut rounds = Rounds::default();
+    for number in 1..=options.pairs {
+        let (speeds, segment_bytes) = rounds.take(|| round(launcher, &fabric, [&control, &other]))?;
+        for (series, speed) in all.iter_mut().zip(speeds) {
+            series.mb_per_s.push(speed.mb_per_s);
+            series.cpu_s_per_gb.extend(speed.cpu_s_per_gb);
         }
-        let blast = udp::ceiling(&fabric, 1500, BLAST)?;
-        bare.mb_per_s.push(blast.mb_per_s);
-        bare.cpu_s_per_gb.push(blast.cpu_s_per_gb);
-        ours(launcher, &fabric, "ib_read_bw", &mut read)?;
-        ours(launcher, &fabric, "ib_send_bw", &mut send)?;
-        ucx.mb_per_s.push(ucx::put(&fabric, MESSAGE_BYTES, MESSAGES)?.mb_per_s);
-        let last = |series: &Series| series.mb_per_s.last().copied().unwrap_or(0.0);
+        let [write, tcp, other_tcp, bare, read, send, ucx] = speeds.map(|speed| speed.mb_per_s);
         report::say(&format!(
-            "  {round}: WRITE {:.0}, READ {:.0}, SEND {:.0}, TCP {:.0} ({other} {:.0}), UCX over TCP {:.0}, \
-             bare UDP {:.0} MB/s (packets of {})",
-            last(&write),
-            last(&read),
-            last(&send),
-            last(&tcp),
-            last(&other_tcp),
-            last(&ucx),
-            blast.mb_per_s,
-            blast.segment_bytes
+            "  {number}: WRITE {write:.0}, READ {read:.0}, SEND {send:.0}, TCP {tcp:.0} ({other} {other_tcp:.0}), \
+             UCX over TCP {ucx:.0}, bare UDP {bare:.0} MB/s (packets of {segment_bytes}); {}",
+            rounds.last()
         ));
     }
+    let [write, tcp, other_tcp, bare, read, send, ucx] = &all;
     let mut table = Table::new(&["1 MiB over a cable", "MB/s", "Gbit/s", "CPU s per GB"]);
     let [tcp_name, other_name] = [&control, &other].map(|name| format!("iperf3, one TCP stream, {name}"));
     let rows = [
-        ("ib_write_bw, ours", &write),
-        ("ib_read_bw, ours", &read),
-        ("ib_send_bw, ours", &send),
-        (&tcp_name, &tcp),
-        (&other_name, &other_tcp),
-        ("ucx_perftest over TCP", &ucx),
-        ("bare UDP, nothing acknowledged", &bare),
+        ("ib_write_bw, ours", write),
+        ("ib_read_bw, ours", read),
+        ("ib_send_bw, ours", send),
+        (&tcp_name, tcp),
+        (&other_name, other_tcp),
+        ("ucx_perftest over TCP", ucx),
+        ("bare UDP, nothing acknowledged", bare),
     ];
     rows.iter().for_each(|(name, series)| table.row(&series.row(name)));
     table.print();
     for (what, value, least) in [
-        ("WRITE / one TCP stream (median of rounds)", write.over(&tcp), 2.0),
-        ("WRITE / UCX put over TCP", write.over(&ucx), 2.0),
-        ("READ / WRITE", read.over(&write), 0.85),
-        ("SEND / WRITE", send.over(&write), 0.85),
+        ("WRITE / one TCP stream (median of rounds)", write.over(tcp), 2.0),
+        ("WRITE / UCX put over TCP", write.over(ucx), 2.0),
+        ("READ / WRITE", read.over(write), 0.85),
+        ("SEND / WRITE", send.over(write), 0.85),
     ] {
         judged.push(Judged::at_least(what, value, least));
     }
     let what = format!("the same beside {other}");
-    judged.push(Judged::at_least(what, write.over(&other_tcp), 2.0).goal());
-    judged.push(Judged::at_least("WRITE / bare UDP", write.over(&bare), 0.6).goal());
+    judged.push(Judged::at_least(what, write.over(other_tcp), 2.0).goal());
+    judged.push(Judged::at_least("WRITE / bare UDP", write.over(bare), 0.6).goal());
     Ok(json!({
         "write": write.json(), "read": read.json(), "send": send.json(),
         "tcp": tcp.json(), "tcp_control": control, "other_tcp": other_tcp.json(), "other_tcp_control": other,
-        "ucx": ucx.json(), "udp": bare.json(),
+        "ucx": ucx.json(), "udp": bare.json(), "rounds": rounds.json(),
     }))
 }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::{json, Value};
 
+use super::cores::Rounds;
 use super::{udp, Judged, Options};
 use crate::fabric::{Fabric, Spec};
 use crate::programs::{perftest, ucx, Launcher, Pair};
@@ -30,23 +31,24 @@ pub(super) fn latency(launcher: &Launcher, options: &Options, judged: &mut Vec<J
     let fabric = Fabric::build(Spec::pair())?;
     report::say(&format!("{BYTES} bytes there and back, half of it, {} rounds", options.pairs));
     let [mut send, mut write, mut polled, mut blocked] = std::array::from_fn(|_| Times::default());
-    for round in 1..=options.pairs {
-        for (program, times) in [("ib_send_lat", &mut send), ("ib_write_lat", &mut write)] {
-            let pair = Pair::new(&format!("{program} -F -s {BYTES} -n {ROUND_TRIPS}"));
-            let done = pair.run(launcher, &fabric)?.success()?;
-            let row = perftest::latencies(&done.client.stdout).pop().context("perftest printed no table")?;
-            times.0.push((row.typical_us, row.p99_us));
-        }
-        let bytes = BYTES as usize;
-        polled.0.push(udp::ping_pong(&fabric, bytes, ROUND_TRIPS, udp::Wait::Polling)?);
-        blocked.0.push(udp::ping_pong(&fabric, bytes, ROUND_TRIPS, udp::Wait::Blocking)?);
-        let last = |times: &Times| times.0.last().map_or(0.0, |times| times.0);
+    let mut rounds = Rounds::default();
+    for number in 1..=options.pairs {
+        let times = rounds.take(|| {
+            let bytes = BYTES as usize;
+            Ok([
+                ours(launcher, &fabric, "ib_send_lat")?,
+                ours(launcher, &fabric, "ib_write_lat")?,
+                udp::ping_pong(&fabric, bytes, ROUND_TRIPS, udp::Wait::Polling)?,
+                udp::ping_pong(&fabric, bytes, ROUND_TRIPS, udp::Wait::Blocking)?,
+            ])
+        })?;
+        let series = [&mut send, &mut write, &mut polled, &mut blocked];
+        series.into_iter().zip(times).for_each(|(series, times)| series.0.push(times));
+        let [send, write, polled, blocked] = times.map(|(typical_us, _)| typical_us);
         report::say(&format!(
-            "  {round}: ib_send_lat {:.1}, UDP polled {:.1}; ib_write_lat {:.1}, UDP blocking {:.1} µs",
-            last(&send),
-            last(&polled),
-            last(&write),
-            last(&blocked)
+            "  {number}: ib_send_lat {send:.1}, UDP polled {polled:.1}; ib_write_lat {write:.1}, UDP blocking \
+             {blocked:.1} µs; {}",
+            rounds.last()
         ));
     }
     let mut table = Table::new(&["64 bytes, half a round trip", "typical µs", "99 % µs"]);
@@ -73,7 +75,16 @@ pub(super) fn latency(launcher: &Launcher, options: &Options, judged: &mut Vec<J
     }
     Ok(json!({
         "send_us": send.0, "write_us": write.0, "udp_polled_us": polled.0, "udp_blocked_us": blocked.0,
+        "rounds": rounds.json(),
     }))
+}
+
+/// Half a round trip as the program tells it: (typical, 99th percentile), µs.
+fn ours(launcher: &Launcher, fabric: &Fabric, program: &str) -> Result<(f64, f64)> {
+    let pair = Pair::new(&format!("{program} -F -s {BYTES} -n {ROUND_TRIPS}"));
+    let done = pair.run(launcher, fabric)?.success()?;
+    let row = perftest::latencies(&done.client.stdout).pop().context("perftest printed no table")?;
+    Ok((row.typical_us, row.p99_us))
 }
 
 /// Messages of 64 bytes per second, one queue pair and sixteen, beside UCX over TCP.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{json, Value};
 
+use super::cores::Rounds;
 use super::goodput::{while_writing, Goodput};
 use super::{Judged, Options};
 use crate::fabric::{Fabric, Spec};
@@ -32,18 +33,14 @@ pub(super) fn equal(launcher: &Launcher, options: &Options, judged: &mut Vec<Jud
     let fabric = Fabric::build(Spec::pair())?;
     report::say(&format!("1 MiB WRITEs over a cable by {EQUAL:?} paths, {} rounds", options.pairs));
     let mut all: [Vec<Goodput>; EQUAL.len()] = Default::default();
-    for round in 1..=options.pairs {
-        for (series, paths) in all.iter_mut().zip(EQUAL) {
-            let pair = Pair::new(&format!("ib_write_bw -F -s {MESSAGE_BYTES} -n {MESSAGES}"));
-            let done =
-                pair.options(&format!("--paths {paths}")).limit(120).run(launcher, &fabric)?.success()?;
-            let row = perftest::bandwidths(&done.client.stdout).pop().context("perftest printed no table")?;
-            let gigabytes = (MESSAGES * MESSAGE_BYTES) as f64 / 1e9;
-            let cpu_s_per_gb = (done.client.cpu + done.server.cpu).as_secs_f64() / gigabytes;
-            series.push(Goodput { mb_per_s: row.mb_per_s, cpu_s_per_gb });
-        }
-        let said = all.iter().map(|series| format!("{:.0}", series.last().map_or(0.0, |run| run.mb_per_s)));
-        report::say(&format!("  {round}: {} MB/s", said.collect::<Vec<_>>().join(" ")));
+    let mut rounds = Rounds::default();
+    for number in 1..=options.pairs {
+        let runs = rounds.take(|| {
+            EQUAL.iter().map(|&paths| over_cable(launcher, &fabric, paths)).collect::<Result<Vec<_>>>()
+        })?;
+        let said: Vec<String> = runs.iter().map(|run| format!("{:.0}", run.mb_per_s)).collect();
+        report::say(&format!("  {number}: {} MB/s; {}", said.join(" "), rounds.last()));
+        all.iter_mut().zip(runs).for_each(|(series, run)| series.push(run));
     }
     let mut table = Table::new(&["paths over one cable", "MB/s", "of one path", "CPU s per GB"]);
     let mut least = f64::INFINITY;
@@ -54,7 +51,19 @@ pub(super) fn equal(launcher: &Launcher, options: &Options, judged: &mut Vec<Jud
     }
     table.print();
     judged.push(Judged::at_least("N equal paths / one path, the worst N", least, EQUAL_MIN).goal());
-    Ok(all.iter().zip(EQUAL).map(|(series, paths)| (paths.to_string(), values(series))).collect())
+    let mut json: serde_json::Map<String, Value> =
+        all.iter().zip(EQUAL).map(|(series, paths)| (paths.to_string(), values(series))).collect();
+    json.insert("rounds".into(), rounds.json());
+    Ok(json.into())
+}
+
+fn over_cable(launcher: &Launcher, fabric: &Fabric, paths: u32) -> Result<Goodput> {
+    let pair = Pair::new(&format!("ib_write_bw -F -s {MESSAGE_BYTES} -n {MESSAGES}"));
+    let done = pair.options(&format!("--paths {paths}")).limit(120).run(launcher, fabric)?.success()?;
+    let row = perftest::bandwidths(&done.client.stdout).pop().context("perftest printed no table")?;
+    let gigabytes = (MESSAGES * MESSAGE_BYTES) as f64 / 1e9;
+    let cpu_s_per_gb = (done.client.cpu + done.server.cpu).as_secs_f64() / gigabytes;
+    Ok(Goodput { mb_per_s: row.mb_per_s, cpu_s_per_gb })
 }
 
 /// Over spines: all of them beside the best alone.

@@ -3,6 +3,7 @@
 use anyhow::{ensure, Context, Result};
 use serde_json::{json, Value};
 
+use super::cores::Rounds;
 use super::{Judged, Options};
 use crate::fabric::{Fabric, Spec};
 use crate::programs::{perftest, Launcher, Pair};
@@ -44,12 +45,20 @@ pub fn watched(launcher: &Launcher, options: &Options, judged: &mut Vec<Judged>)
         "64 KiB WRITEs with and without `srdma stats --watch {INTERVAL}`, {pairs} pairs of one second each"
     ));
     let (mut speeds, mut cpus) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    let mut rounds = Rounds::default();
     for number in 0..pairs {
         // Each comes first as often as the other, so that neither profits of a machine that warms up.
-        for watched in [number % 2 == 0, number % 2 != 0] {
-            let (speed, cpu) = once(launcher, &fabric, &pair, watched)?;
-            speeds[usize::from(watched)].push(speed);
-            cpus[usize::from(watched)].push(cpu);
+        let order = [number % 2 == 0, number % 2 != 0];
+        let runs = rounds.take(|| {
+            let mut runs = [(0.0, 0.0); 2];
+            for watched in order {
+                runs[usize::from(watched)] = once(launcher, &fabric, &pair, watched)?;
+            }
+            Ok(runs)
+        })?;
+        for (which, (speed, cpu)) in runs.into_iter().enumerate() {
+            speeds[which].push(speed);
+            cpus[which].push(cpu);
         }
     }
     let [plain, seen] = &speeds;
@@ -70,7 +79,7 @@ pub fn watched(launcher: &Launcher, options: &Options, judged: &mut Vec<Judged>)
     Ok(json!({
         "alone_mb_per_s": plain, "watched_mb_per_s": seen, "ratio": ratios,
         "ratio_mean": mean, "ratio_low": mean / half, "ratio_high": mean * half,
-        "alone_cpu_s": cpus[0], "watched_cpu_s": cpus[1],
+        "alone_cpu_s": cpus[0], "watched_cpu_s": cpus[1], "rounds": rounds.json(),
     }))
 }
 

@@ -6,7 +6,7 @@
 
 use super::data::{self, DATA_HEADER_BYTES};
 use super::error::ParseError;
-use super::run::{Header, Moving};
+use super::run::{self, Header, Moving};
 use crate::packet::{Data, Packet};
 
 /// Parses like [`parse`](super::parse), cheaper where packets continue one another; reused from batch to batch.
@@ -59,26 +59,17 @@ impl Follower {
         let Some(last) = self.last.as_mut().filter(|last| burst.first_chunk() == Some(&last.header)) else {
             return 1;
         };
-        let wanted = burst.chunks_exact(stride.max(DATA_HEADER_BYTES)).take(packets as usize);
-        let (mut header, mut count) = (last.header, 0u8);
-        for packet in wanted.skip(1) {
-            let expected = Moving::next_header(&header, last.payload_bytes, &last.data.op);
-            if packet.first_chunk() != Some(&expected) {
-                break;
-            }
-            (header, count) = (expected, count.saturating_add(1));
-        }
+        let stride = stride.max(DATA_HEADER_BYTES);
+        let headers = burst.chunks_exact(stride).filter_map(|packet| packet.first_chunk());
+        let mut count =
+            run::continuing(last.payload_bytes, &last.data.op, headers.clone().take(packets as usize));
         // Those between cannot be out of range if neither end is. Only a sender who means ill makes one that is.
-        while let Some(before) = count.checked_sub(1) {
-            if let Some(data) = last.allows(count) {
-                (last.header, last.data) = (header, data);
+        while count > 0 {
+            if let (Some(data), Some(header)) = (last.allows(count), headers.clone().nth(count.into())) {
+                (last.header, last.data) = (*header, data);
                 break;
             }
-            count = before;
-            header = last.header;
-            for _ in 0..count {
-                header = Moving::next_header(&header, last.payload_bytes, &last.data.op);
-            }
+            count = count.saturating_sub(1);
         }
         u32::from(count).saturating_add(1)
     }

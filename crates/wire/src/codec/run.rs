@@ -67,12 +67,56 @@ pub fn emit_run(first: &Data, packets: u8, payload_bytes: u32, out: &mut [u8]) -
     Ok(bytes)
 }
 
+/// How many of `headers` continue the first of them, bit for bit as [`emit_run`] would have written them: its check is known
+/// to be right, its operation is `op`, and each packet carries `payload_bytes`.
+///
+/// That is said without writing what is expected: what moves is compared as numbers, all else as words.
+#[inline]
+pub(super) fn continuing<'a>(
+    payload_bytes: u32,
+    op: &Op,
+    mut headers: impl Iterator<Item = &'a Header>,
+) -> u8 {
+    let Some(mut before) = headers.next() else { return 0 };
+    let (mut here, moves_address) = (Moving::read(before), moves_address(op));
+    let mut count = 0u8;
+    for header in headers {
+        let next = here.step(payload_bytes, moves_address);
+        let next = Moving { check: here.check ^ here.difference(&next), ..next };
+        if count == u8::MAX || Moving::read(header) != next || !differ_in_moving_only(before, header) {
+            break;
+        }
+        (before, here, count) = (header, next, count.wrapping_add(1));
+    }
+    count
+}
+
+/// Bytes of a header that no [`Moving`] field covers, as a mask.
+const STANDING: Header = {
+    let mut mask = [0xff; DATA_HEADER_BYTES];
+    [mask[25], mask[9], mask[10], mask[11], mask[26]] = [0; 5];
+    [mask[20], mask[21], mask[22], mask[23]] = [0; 4];
+    [mask[44], mask[45], mask[46], mask[47]] = [0; 4];
+    [mask[48], mask[49], mask[50], mask[51], mask[52], mask[53], mask[54], mask[55]] = [0; 8];
+    mask
+};
+
+#[inline(always)]
+fn differ_in_moving_only(a: &Header, b: &Header) -> bool {
+    let (a, _) = a.as_chunks::<8>();
+    let (b, _) = b.as_chunks::<8>();
+    let (mask, _) = STANDING.as_chunks::<8>();
+    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+    let differing = |sum, ((a, b), mask)| sum | (word(a) ^ word(b)) & word(mask);
+    a.iter().zip(b).zip(mask).fold(0, differing) == 0
+}
+
 const fn moves_address(op: &Op) -> bool {
     matches!(op, Op::Write { .. } | Op::WriteImm { .. })
 }
 
 /// The fields that change, and the check of the header that they were read from.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moving {
     number: u32,
     index: u8,
