@@ -149,3 +149,110 @@ fn a_run_that_is_killed_leaves_whole_records() {
     child.wait().unwrap();
     assert!(lines(&folder.0.join("scenario.out")).len() > 3);
 }
+
+#[test]
+fn a_run_is_explained_from_what_it_left_even_if_it_was_killed() {
+    let folder = Folder::new("why");
+    let out = srdma(&folder).arg(folder.scenario(SCENARIO)).arg("--quiet").output().unwrap();
+    assert_eq!(out.status.code(), Some(0));
+    let why = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_srdma"));
+        let out = command.current_dir(&folder.0).args(["sim", "why"]).args(more).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, text, said) = why(&["scenario.out"]);
+    assert!(code == Some(0) && text.contains("took ") && text.contains("last flow"), "{text}{said}");
+    let (_, text, _) = why(&["scenario.out", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["runs"][0]["finished"], true);
+    let results = folder.0.join("scenario.out/results.jsonl");
+    let records = std::fs::read_to_string(&results).unwrap();
+    std::fs::write(&results, &records[..records.len() / 2]).unwrap();
+    let (code, text, said) = why(&["scenario.out/results.jsonl"]);
+    assert!(code == Some(0) && text.contains("ended before its time"), "{text}{said}");
+    let (code, _, said) = why(&["nowhere"]);
+    assert!(code == Some(2) && said.contains("cannot read nowhere"), "{said}");
+}
+
+const SWEEP: &str = "scenario = \"scenario.toml\"\nseeds = 2\n[vary]\n\"transport.paths\" = [1, 16]\n\
+                     \"workload.kib\" = [64]\n";
+
+fn sweep(folder: &Folder, more: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_srdma"));
+    let out = command.current_dir(&folder.0).arg("sim").args(more).output().unwrap();
+    (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+}
+
+/// The table without its first line, as cells.
+fn rows(path: &Path) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn a_sweep_keeps_what_is_ready_and_runs_only_the_rest() {
+    let folder = Folder::new("sweep");
+    folder.scenario(SCENARIO);
+    std::fs::write(folder.0.join("s.toml"), SWEEP).unwrap();
+    let (code, text, said) = sweep(&folder, &["sweep", "s.toml", "--quiet", "--jobs", "2"]);
+    assert_eq!((code, text.as_str()), (Some(0), "4 of 4 points: s.sweep/table.csv\n"), "{said}");
+    let table = folder.0.join("s.sweep/table.csv");
+    let first = rows(&table);
+    let head: Vec<&[String]> = first.iter().map(|row| &row[..4]).collect();
+    assert_eq!(head[1], ["1", "64", "oblivious 1", "2"].map(str::to_owned).as_slice(), "{head:?}");
+    // Killed in the middle of a line: two points are whole.
+    let points = folder.0.join("s.sweep/points.jsonl");
+    let text = std::fs::read_to_string(&points).unwrap();
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    std::fs::write(&points, &text[..ends[2] - 5]).unwrap();
+    let (code, _, said) = sweep(&folder, &["sweep", "s.toml"]);
+    assert!(code == Some(0) && said.contains("0 of 2 points, 2 kept from before"), "{said}");
+    assert_eq!(rows(&table), first, "the same again");
+    let lines = std::fs::read_to_string(&points).unwrap();
+    assert!(
+        lines.lines().count() == 4
+            && lines.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok())
+    );
+    // Another scenario: nothing of it is there yet.
+    folder.scenario(&SCENARIO.replace("spines = 4", "spines = 2"));
+    let (_, _, said) = sweep(&folder, &["merge", "s.toml"]);
+    assert_eq!(said.matches("no result: ").count(), 4, "{said}");
+}
+
+#[test]
+fn parts_of_a_sweep_make_the_same_table_wherever_they_ran() {
+    let folder = Folder::new("shards");
+    folder.scenario(SCENARIO);
+    std::fs::write(folder.0.join("s.toml"), SWEEP).unwrap();
+    sweep(&folder, &["sweep", "s.toml", "--quiet", "--out", "whole"]);
+    for (shard, out) in [("0/3", "a"), ("2/3", "b")] {
+        let (code, _, said) = sweep(&folder, &["sweep", "s.toml", "--quiet", "--shard", shard, "--out", out]);
+        assert_eq!(code, Some(0), "{said}");
+    }
+    let (code, text, said) = sweep(&folder, &["merge", "s.toml", "a", "b"]);
+    assert!(code == Some(1) && text.contains("3 of 4") && said.contains("no result: "), "{text}{said}");
+    sweep(&folder, &["sweep", "s.toml", "--quiet", "--shard", "1/3", "--out", "b"]);
+    let (code, _, said) = sweep(&folder, &["merge", "s.toml", "a", "b"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(rows(&folder.0.join("a/table.csv")), rows(&folder.0.join("whole/table.csv")));
+}
+
+#[test]
+fn a_sweep_that_is_wrong_is_named_before_anything_runs() {
+    let folder = Folder::new("wrongsweep");
+    folder.scenario(SCENARIO);
+    for (from, to, wanted) in [
+        ("[1, 16]", "[1, 300]", "With transport.paths = 300, workload.kib = 64: scenario.toml"),
+        ("transport.paths", "topology.leafs", "topology.leafs: unknown key"),
+        ("scenario.toml", "nowhere.toml", "cannot read nowhere.toml"),
+        ("seeds = 2", "seeds = -1", "s.toml:2: seeds: must be"),
+        ("transport.paths", "name.paths", "name.paths: 1 cannot stand there"),
+    ] {
+        std::fs::write(folder.0.join("s.toml"), SWEEP.replace(from, to)).unwrap();
+        let (code, _, said) = sweep(&folder, &["sweep", "s.toml"]);
+        assert!(code == Some(2) && said.contains(wanted), "{said}\nwanted: {wanted}");
+        assert!(!folder.0.join("s.sweep").exists());
+    }
+    std::fs::write(folder.0.join("s.toml"), SWEEP).unwrap();
+    assert_eq!(sweep(&folder, &["sweep", "s.toml", "--shard", "3/3"]).0, Some(2));
+}

@@ -9,7 +9,7 @@ use srdma_abi::{Access, QpAttributes, QpInit, QpMask, QpState};
 use srdma_memory::Rights;
 use srdma_rnic::{Batch, ControlError, Nic, NicConfig, Order};
 use srdma_seams::{ConnectionId, Cqn, Faults, MrKey, PathId, PdId, Rng};
-use srdma_transport::{Config, ConfigError};
+use srdma_transport::{Config, ConfigError, Snapshot};
 
 use crate::ground::Ground;
 use crate::host::{address, folded_of, qpn, tuple_of, Desk, Host, Work};
@@ -499,6 +499,12 @@ impl<G: Ground> Fabric<G> {
         let flow = self.flow(flow)?;
         let at = |host: u32, qp: u32| self.hosts[host as usize].watch.flows.get(qp as usize);
         Some((at(flow.from, flow.from_qp)?, at(flow.to, flow.to_qp)?))
+    }
+
+    /// State of the sending end's connection.
+    pub fn snapshot(&self, flow: FlowId) -> Option<Snapshot> {
+        let flow = self.flow(flow)?;
+        self.hosts.get(flow.from as usize)?.nic.watch_qp(qpn(flow.from_qp))?.1
     }
 
     /// Packets that found no way.

@@ -4,7 +4,8 @@ use srdma_fabric::{Change, Graph, Rate, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
 use srdma_workload::{AllReduceRing, Permutation};
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
+use toml::Spanned;
 
 use crate::network::read_network;
 use crate::reader::{FileError, Source, Table};
@@ -23,10 +24,25 @@ pub fn parse(
     graph: Option<Graph>,
     workload: Option<Workload>,
 ) -> Result<Scenario, FileError> {
+    parse_with(file, text, graph, workload, &[])
+}
+
+/// The same with some values put in: keys with dots (`fault.0.percent` is of the first fault), values as TOML has them.
+pub(crate) fn parse_with(
+    file: &str,
+    text: &str,
+    graph: Option<Graph>,
+    workload: Option<Workload>,
+    settings: &[(String, String)],
+) -> Result<Scenario, FileError> {
     let source = Source { file, text };
-    let parsed = DeTable::parse(text).map_err(|error| {
+    let mut parsed = DeTable::parse(text).map_err(|error| {
         source.error(error.span().map_or(0, |span| span.start), error.message().replace('\n', "; "))
     })?;
+    for (key, value) in settings {
+        put(parsed.get_mut(), key, value)
+            .ok_or_else(|| source.error(0, format!("{key}: {value} cannot stand there")))?;
+    }
     let root = Table::new(source, "", parsed.get_ref(), parsed.span());
     let name = root.text("name")?.map_or("scenario", |found| found.value).to_owned();
     let seed = root.whole("seed", 0..=u64::MAX)?.unwrap_or(1);
@@ -56,6 +72,23 @@ pub fn parse(
     let scenario = Scenario { name, seed, graph, polarised, workload, faults, limit, sample_every, variants };
     scenario.validate().map_err(|error| root.error(&error.to_string()))?;
     Ok(scenario)
+}
+
+/// Puts a value where `key` leads; tables on the way are made. It is taken to stand where the old one stood.
+fn put<'a>(root: &mut DeTable<'a>, key: &'a str, value: &'a str) -> Option<()> {
+    let value = DeValue::parse(value).ok()?.into_inner();
+    let new = || Spanned::new(0..0, DeValue::Table(DeTable::new()));
+    let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+    let mut place = root.entry(Spanned::new(0..0, first.into())).or_insert_with(new);
+    for part in rest.into_iter().flat_map(|rest| rest.split('.')) {
+        place = match place.get_mut() {
+            DeValue::Table(table) => table.entry(Spanned::new(0..0, part.into())).or_insert_with(new),
+            DeValue::Array(list) => list.get_mut(part.parse::<usize>().ok()?)?,
+            _ => return None,
+        };
+    }
+    *place = Spanned::new(place.span(), value);
+    Some(())
 }
 
 pub(crate) fn rate(table: &Table<'_>, key: &'static str) -> Result<Option<Rate>, FileError> {

@@ -7,7 +7,8 @@
 //! Read `scenario` (plain values), `file` (a text becomes a scenario) with `network` (its topology), `target` (what a
 //! fault is on) and `reader` (tables that know their lines),
 //! `htsim` (that simulator's input files),
-//! `run` (one variant from begin to end), `report` (what came of it), `tally` (means and percentiles), `plot`.
+//! `run` (one variant from begin to end), `report` (what came of it), `why` (where its time went), `sweep` (many runs), `tally` (means and
+//! percentiles), `plot`.
 #![forbid(unsafe_code)]
 
 mod file;
@@ -18,8 +19,10 @@ mod reader;
 mod report;
 mod run;
 mod scenario;
+mod sweep;
 mod tally;
 mod target;
+mod why;
 
 pub use file::parse;
 pub use htsim::{read_matrix, read_topology};
@@ -30,3 +33,5 @@ pub use report::{table, FlowReport, QueueReport, RunReport};
 pub use run::{run, Moment, RunError, Sink, Status};
 pub use scenario::{Fault, Scenario, Settings, Variant, Workload};
 pub use srdma_fabric::Time;
+pub use sweep::{across, csv, parse_sweep, Point, Row, Sweep, SweepError, SweepFile};
+pub use why::{explain, Explanation, RecordError};

@@ -83,6 +83,11 @@ impl<'a> Table<'a> {
         Err(self.error_at(value.span().start, key, &format!("must be {wanted}, not {found}")))
     }
 
+    /// A value of any type.
+    pub fn value(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.find(key)
+    }
+
     /// A number within `range`, whole or not.
     pub fn number(&self, key: &'static str, range: RangeInclusive<f64>) -> Result<Option<f64>, FileError> {
         let Some(value) = self.find(key) else { return Ok(None) };

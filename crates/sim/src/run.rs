@@ -8,12 +8,14 @@ use srdma_fabric::{
     Change, End, Fabric, FabricError, FlowId, Imbalance, LinkCounts, LinkId, Nothing, Notice, Post, Rate,
     Stop, Time,
 };
+use srdma_transport::SelectorKind;
 use srdma_workload::{Plan, PlanError, Progress};
 
 use crate::report::{FlowReport, QueueReport, RunReport};
 use crate::scenario::{Fault, Scenario, Variant, Workload};
 use crate::tally::{Spread, Tally};
 use crate::target::links_of;
+use crate::why::{self, Notes, Posted, Ran, Seen, DOINGS};
 
 /// Time within which connections must stand.
 const CONNECT_LIMIT: Time = Time::from_nanos(100_000_000);
@@ -98,15 +100,25 @@ struct Run<'a> {
     last_received: Time,
     sampled_bytes: u64,
     moments: Vec<Moment>,
+    notes: Notes,
 }
 
 #[derive(Clone, Copy)]
 struct Flow {
     id: FlowId,
     left: u32,
+    /// Messages posted and not received, and packets that those posted so far need.
+    open: u32,
+    packets: u64,
     bytes: u64,
     first_post: Time,
     last: Time,
+}
+
+impl Flow {
+    fn posted(&self) -> Posted {
+        Posted { id: self.id, packets: self.packets, open: self.open, is_done: self.left == 0 }
+    }
 }
 
 /// Carries out one variant; returns what came of it and how its queues were meanwhile.
@@ -121,6 +133,7 @@ pub fn run(
     run.schedule_faults();
     run.carry_out(sink)?;
     let report = run.report()?;
+    sink.record(&run.why())?;
     sink.record(&json!({ "kind": "end", "report": report.json() }))?;
     Ok((report, run.moments))
 }
@@ -146,6 +159,7 @@ impl<'a> Run<'a> {
             last_received: Time(0),
             sampled_bytes: 0,
             moments: Vec::new(),
+            notes: Notes::default(),
         })
     }
 
@@ -167,7 +181,9 @@ impl<'a> Run<'a> {
                 continue;
             }
             let id = self.fabric.connect(message.from, message.to)?;
-            self.flows.insert(key, Flow { id, left: 1, bytes: 0, first_post: Time::MAX, last: Time(0) });
+            let flow =
+                Flow { id, left: 1, open: 0, packets: 0, bytes: 0, first_post: Time::MAX, last: Time(0) };
+            self.flows.insert(key, flow);
         }
         loop {
             let until = self.fabric.now().after(CONNECT_STEP);
@@ -262,6 +278,8 @@ impl<'a> Run<'a> {
         let now = self.fabric.now();
         let Some(flow) = self.flows.get_mut(&(message.from, message.to)) else { return Ok(()) };
         flow.first_post = flow.first_post.min(now);
+        flow.open += 1;
+        flow.packets += u64::from(message.bytes).div_ceil(self.variant.settings.payload_bytes.into()).max(1);
         self.posted[number as usize] = now;
         let post = Post { flow: flow.id, message: number, bytes: message.bytes, local: 0, remote: 0 };
         Ok(self.fabric.post(post)?)
@@ -278,6 +296,7 @@ impl<'a> Run<'a> {
                 self.completion.push(micros(at.since(self.posted[message as usize])));
                 let Some(flow) = self.flows.get_mut(&(known.from, known.to)) else { return Ok(()) };
                 flow.left -= 1;
+                flow.open -= 1;
                 flow.bytes += u64::from(known.bytes);
                 flow.last = at;
                 if flow.left == 0 {
@@ -318,10 +337,16 @@ impl<'a> Run<'a> {
         let since = self.received_bytes - self.sampled_bytes;
         moment.goodput_gbps = since as f64 * 8_000.0 / self.scenario.sample_every.0 as f64;
         self.sampled_bytes = self.received_bytes;
-        sink.record(&json!({
+        let mut sample = json!({
             "kind": "sample", "at_us": moment.at_us, "queues_bytes": queues,
             "received_bytes": self.received_bytes, "events": self.fabric.events(),
-        }))?;
+        });
+        let flows = self.flows.values().map(Flow::posted);
+        if let Some(doings) = self.notes.look(&self.fabric, self.begin, flows) {
+            let counts: Vec<(&str, u64)> = DOINGS.into_iter().zip(doings).collect();
+            sample["flows"] = counts.into_iter().collect();
+        }
+        sink.record(&sample)?;
         self.moments.push(moment);
         sink.progress(&Status {
             simulated: now.since(self.begin),
@@ -330,6 +355,42 @@ impl<'a> Run<'a> {
             events: self.fabric.events(),
         });
         Ok(())
+    }
+
+    /// What it will be explained from.
+    fn why(&self) -> Value {
+        let settings = &self.variant.settings;
+        let before =
+            self.kinds.iter().flat_map(|kind| kind.links.iter().copied().zip(kind.before.iter().copied()));
+        let ran = |(&(from, to), flow): (&(u32, u32), &Flow)| {
+            let Flow { id, left, bytes, first_post, last, .. } = *flow;
+            Ran { id, from, to, bytes, left, first_post, last }
+        };
+        // None where there is but one switch.
+        let leads_up = |kind: &&Kind| {
+            kind.links.first().is_some_and(|&link| matches!(self.fabric.ends(link).1, End::Switch(_)))
+        };
+        why::record(&Seen {
+            fabric: &self.fabric,
+            notes: &self.notes,
+            begin: self.begin,
+            paths: if settings.selector == SelectorKind::Single { 1 } else { settings.paths },
+            before: before.collect(),
+            uplinks: self.kinds.first().filter(leads_up).map_or(&[], |kind| &kind.links),
+            waits: self.kinds.iter().map(|kind| (kind.name.clone(), self.wait_us(kind))).collect(),
+            flows: self.flows.iter().map(ran).collect(),
+        })
+    }
+
+    /// Mean time of a byte in queues of this kind.
+    fn wait_us(&self, kind: &Kind) -> f64 {
+        let (mut byte_ps, mut bytes) = (0, 0);
+        for (link, before) in kind.links.iter().zip(&kind.before) {
+            let counts = self.fabric.links()[link.0 as usize].counts();
+            byte_ps += counts.byte_ps - before.byte_ps;
+            bytes += counts.bytes - before.bytes;
+        }
+        why::wait_us(byte_ps, bytes)
     }
 
     fn flow_report(&self, (from, to): (u32, u32), flow: &Flow) -> FlowReport {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use srdma_sim::{run, FileError, RunReport, Scenario, Sink, Status};
+use srdma_sim::{run, FileError, RunReport, Scenario, Sink, Status, Sweep};
 
 const SMALL: &str = r#"
 name = "small"
@@ -154,6 +154,22 @@ fn the_scenarios_we_ship_are_scenarios() {
         count += 1;
     }
     assert!(count >= 4);
+}
+
+#[test]
+fn the_sweeps_we_ship_are_sweeps() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../share/sweeps");
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let file = srdma_sim::parse_sweep(&path.display().to_string(), &text).unwrap();
+        let scenario = std::fs::read_to_string(folder.join(&file.scenario)).unwrap();
+        let sweep = Sweep::new(file, "scenario", &scenario).unwrap();
+        assert!(sweep.points().len() > 10 && text.starts_with('#'), "{path:?}: commented, and of some size");
+        count += 1;
+    }
+    assert!(count > 0);
 }
 
 #[test]

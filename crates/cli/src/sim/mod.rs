@@ -1,9 +1,12 @@
 //! `srdma sim`: what the RNIC and its transport would do on a network that is not there.
 //!
 //! `srdma_sim` reads and carries out scenarios; here are the arguments, the clock, and where results go. Read [`sink`]
-//! for the latter.
+//! for the latter; the other commands have a file each.
 
+mod merge;
 mod sink;
+mod sweep;
+mod why;
 
 use crate::print::{complain, out};
 use clap::{Args, Subcommand};
@@ -30,6 +33,12 @@ pub struct SimCommand {
 enum What {
     /// Simulate a scenario: a network, a workload, settings and faults in one file
     Run(RunCommand),
+    /// Explain a run from its results: queues, full windows, losses, hash collisions, the last flow's story
+    Why(why::WhyCommand),
+    /// Simulate every combination of some values and seeds: one table. Resumable; can be spread over machines
+    Sweep(sweep::SweepCommand),
+    /// Put the table of a sweep together from what several machines left
+    Merge(merge::MergeCommand),
 }
 
 /// `srdma sim run`: its options.
@@ -80,7 +89,15 @@ struct Done {
 
 /// Carries out `srdma sim`.
 pub fn sim(command: &SimCommand) -> ExitCode {
-    let What::Run(command) = &command.what;
+    match &command.what {
+        What::Run(command) => run(command),
+        What::Why(command) => why::why(command),
+        What::Sweep(command) => sweep::sweep(command),
+        What::Merge(command) => merge::merge(command),
+    }
+}
+
+fn run(command: &RunCommand) -> ExitCode {
     let scenario = match read(command) {
         Ok(scenario) => scenario,
         Err(problem) => {
