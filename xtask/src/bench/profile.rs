@@ -103,6 +103,8 @@ fn instructions(
     std::fs::create_dir_all(&folder)?;
     let out = format!("--callgrind-out-file={}/%p", folder.display());
     let mut pair = Pair::new("env").limit(180);
+    // Loading the program alone takes valgrind some seconds, on a busy machine a minute.
+    pair.listens_within = pair.limit;
     pair.argv.extend([format!("LD_PRELOAD={}", clock.display()), format!("SLOW_CLOCK={SLOWER}")]);
     pair.argv
         .extend(["valgrind", "--quiet", "--fair-sched=yes", "--tool=callgrind", &out].map(str::to_owned));

@@ -139,6 +139,8 @@ pub struct Pair {
     pub port: u16,
     /// How long each side may take.
     pub limit: Duration,
+    /// How long the server may take until it listens.
+    pub listens_within: Duration,
 }
 
 /// What a pair did.
@@ -163,6 +165,7 @@ impl Pair {
             options: Vec::new(),
             port: 18515,
             limit: Duration::from_secs(60),
+            listens_within: LISTENS_WITHIN,
         }
     }
 
@@ -206,7 +209,7 @@ impl Pair {
             .on(&fabric.h2)
             .limit(self.limit)
             .start()?;
-        if let Err(error) = wait_until_it_listens(&fabric.h2, self.port, &mut server) {
+        if let Err(error) = wait_for_port(&fabric.h2, self.port, &mut server, self.listens_within) {
             let server = server.stop(Duration::from_millis(200))?;
             bail!("{error}: {}", server.story());
         }
@@ -256,9 +259,16 @@ impl Done {
     }
 }
 
+/// How long a server may take until it listens, at the usual speed.
+const LISTENS_WITHIN: Duration = Duration::from_secs(20);
+
 /// Waits for a server's TCP port; fails if it ends first or takes more than 20 s.
 pub fn wait_until_it_listens(host: &Host, port: u16, server: &mut Running) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    wait_for_port(host, port, server, LISTENS_WITHIN)
+}
+
+fn wait_for_port(host: &Host, port: u16, server: &mut Running, within: Duration) -> Result<()> {
+    let deadline = Instant::now() + within;
     while !host.listens(port)? {
         ensure!(!server.has_ended(), "the server ended before it listened on port {port}");
         ensure!(Instant::now() < deadline, "the server does not listen on port {port}");
