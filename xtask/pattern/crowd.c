@@ -9,17 +9,12 @@
  *
  * Needs only verbs.h.
  */
-#include <errno.h>
 #include <infiniband/verbs.h>
-#include <netdb.h>
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
+
+#define WHO "crowd"
+#include "meet.h"
 
 enum {
 	POLLED_AT_ONCE = 64,
@@ -45,19 +40,6 @@ static struct ibv_mr *mr;
 static struct ibv_qp **qps;
 static uint64_t *memory;
 static struct introduction self, peer;
-
-static void fail(const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	fputs("crowd: ", stderr);
-	vfprintf(stderr, format, arguments);
-	fputc('\n', stderr);
-	va_end(arguments);
-	exit(1);
-}
-
-#define MUST(what) ((what) ? (void)0 : fail("%s: %s", #what, strerror(errno)))
 
 static double now_s(void)
 {
@@ -143,34 +125,6 @@ static void connect_to(struct ibv_qp *qp, uint32_t peer_qpn)
 	MUST(!ibv_modify_qp(qp, &rts,
 			    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				    IBV_QP_MAX_QP_RD_ATOMIC));
-}
-
-static void exchange(int fd, const void *mine, void *theirs, size_t length)
-{
-	MUST(send(fd, mine, length, MSG_NOSIGNAL) == (ssize_t)length);
-	MUST(recv(fd, theirs, length, MSG_WAITALL) == (ssize_t)length);
-}
-
-static int meet(const char *host)
-{
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_INET, .ai_flags = host ? 0 : AI_PASSIVE};
-	struct addrinfo *found;
-	int error = getaddrinfo(host, PORT, &hints, &found), yes = 1, fd;
-	if (error)
-		fail("%s: %s", host ? host : "any address", gai_strerror(error));
-	MUST((fd = socket(found->ai_family, found->ai_socktype, 0)) >= 0);
-	if (host) {
-		MUST(!connect(fd, found->ai_addr, found->ai_addrlen));
-	} else {
-		int listener = fd;
-		setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-		MUST(!bind(listener, found->ai_addr, found->ai_addrlen));
-		MUST(!listen(listener, 1));
-		MUST((fd = accept(listener, NULL, NULL)) >= 0);
-		close(listener);
-	}
-	freeaddrinfo(found);
-	return fd;
 }
 
 static void connect_all(int fd)
@@ -304,7 +258,7 @@ int main(int argc, char **argv)
 	for (unsigned long i = 0; host && i < count; i++)
 		for (unsigned long word = 0; word < bytes / sizeof *memory; word++)
 			words_of(i)[word] = pattern(i, word);
-	int fd = meet(host);
+	int fd = meet(host, PORT);
 	connect_all(fd);
 	if (host)
 		work();

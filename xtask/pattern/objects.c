@@ -13,18 +13,15 @@
  * Needs only verbs.h.
  */
 #include <dirent.h>
-#include <errno.h>
 #include <infiniband/verbs.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
+
+#define WHO "objects"
+#include "meet.h"
 
 enum {
 	TIMES = 101,
@@ -40,19 +37,6 @@ enum {
 	/* Beyond its rings; the smallest rings are counted in. */
 	FURTHER_BYTES_MAX = 64 << 10,
 };
-
-static void fail(const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	fputs("objects: ", stderr);
-	vfprintf(stderr, format, arguments);
-	fputc('\n', stderr);
-	va_end(arguments);
-	exit(1);
-}
-
-#define MUST(what) ((what) ? (void)0 : fail("%s: %s", #what, strerror(errno)))
 
 static double now_us(void)
 {

@@ -14,18 +14,11 @@
  *
  * Needs only verbs.h; exits with 0 if everything was right, and says seed and round where not.
  */
-#include <errno.h>
 #include <infiniband/verbs.h>
-#include <netdb.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
 	REGION_BYTES = 1 << 20,
@@ -76,18 +69,10 @@ static uint32_t inline_bytes_max;
 static int plant;
 static uint64_t writes, sends, reads, atomics, bytes_checked;
 
-static void fail(const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	fprintf(stderr, "pattern: seed %llu, round %llu: ", (unsigned long long)seed, (unsigned long long)round_number);
-	vfprintf(stderr, format, arguments);
-	fputc('\n', stderr);
-	va_end(arguments);
-	exit(1);
-}
-
-#define MUST(what) ((what) ? (void)0 : fail("%s: %s", #what, strerror(errno)))
+#define WHO "pattern"
+#define WHERE() \
+	fprintf(stderr, "seed %llu, round %llu: ", (unsigned long long)seed, (unsigned long long)round_number)
+#include "meet.h"
 
 static double now_s(void)
 {
@@ -392,34 +377,6 @@ static void rest(uint32_t seconds)
 	if (wakes > IDLE_WAKES_MAX || cpu_us > IDLE_CPU_US_MAX)
 		fail("idle for %u s, yet %ld wake-ups and %lld us of processor time", seconds, wakes,
 		     (long long)cpu_us);
-}
-
-static void exchange(int socket_fd, void *mine, void *theirs, size_t length)
-{
-	MUST(send(socket_fd, mine, length, MSG_NOSIGNAL) == (ssize_t)length);
-	MUST(recv(socket_fd, theirs, length, MSG_WAITALL) == (ssize_t)length);
-}
-
-static int meet(const char *host, const char *port)
-{
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_INET, .ai_flags = host ? 0 : AI_PASSIVE};
-	struct addrinfo *found;
-	int error = getaddrinfo(host, port, &hints, &found), yes = 1, fd;
-	if (error)
-		fail("%s: %s", host ? host : "any address", gai_strerror(error));
-	MUST((fd = socket(found->ai_family, found->ai_socktype, 0)) >= 0);
-	if (host) {
-		MUST(!connect(fd, found->ai_addr, found->ai_addrlen));
-	} else {
-		int listener = fd;
-		setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-		MUST(!bind(listener, found->ai_addr, found->ai_addrlen));
-		MUST(!listen(listener, 1));
-		MUST((fd = accept(listener, NULL, NULL)) >= 0);
-		close(listener);
-	}
-	freeaddrinfo(found);
-	return fd;
 }
 
 static void open_device(void)
