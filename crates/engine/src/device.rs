@@ -205,7 +205,9 @@ impl Shared {
             self.is_drained.store(worker.is_drained, Ordering::Relaxed);
         }
         // Before it sleeps, whoever is awake takes the lock and asks for himself; who naps will be up soon.
-        let deadline = if self.pillow.is_awake() { None } else { worker.deadline(clock::now()) };
+        // What is due at once may be said to have been due a moment ago.
+        let now = worker.latest;
+        let deadline = if self.pillow.is_awake() { None } else { worker.deadline(now) };
         let lost = worker.is_lost;
         self.frozen.store(worker.frozen_until.is_some(), Ordering::Relaxed);
         if worker.counters.failures > 0 {
