@@ -1,6 +1,6 @@
 //! The whole: hosts on a network, flows between them, work, faults, time.
 
-use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -11,13 +11,15 @@ use srdma_rnic::{Batch, ControlError, Nic, NicConfig, Order};
 use srdma_seams::{ConnectionId, Cqn, Faults, MrKey, PathId, PdId, Rng};
 use srdma_transport::{Config, ConfigError, Snapshot};
 
+use crate::buffer::Buffers;
+use crate::change::Change;
 use crate::ground::Ground;
 use crate::host::{address, folded_of, qpn, tuple_of, Desk, Host, Work};
 use crate::link::{Link, LinkId, QueueLimits};
 use crate::network::{Audit, Event, Imbalance, Network};
 use crate::ports::Ports;
 use crate::routes::Routes;
-use crate::time::{Rate, Time};
+use crate::time::Time;
 use crate::topology::{End, Graph, TopologyError};
 use crate::watch::{FlowCounts, Watch};
 
@@ -53,6 +55,16 @@ pub enum Planted {
     ForgetDrops,
     /// Now and then a packet brings the bytes of its neighbour.
     Misplace,
+    /// No bug, but a network that has it in for some bytes: packets that bring any from this range of a sender's memory are
+    /// lost, first and later ones, until a time.
+    Swallow {
+        /// First byte of the range.
+        first: u64,
+        /// One past the last.
+        end: u64,
+        /// When it is over.
+        until: Time,
+    },
 }
 
 impl Default for FabricConfig {
@@ -175,22 +187,6 @@ pub enum Stop {
     Limit,
 }
 
-/// What changes on the timeline.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change {
-    /// Links go down: what waits is lost, what comes is dropped.
-    Down,
-    /// Links come up.
-    Up,
-    /// Packets are lost on the wire with this chance, in parts per million. A million is a black hole that routing does
-    /// not notice.
-    Loss(u32),
-    /// Links have this rate from now on.
-    Rate(Rate),
-    /// Routing notices which links are up: ways over others are found, if there are any.
-    Reroute,
-}
-
 /// See the module.
 pub struct Fabric<G> {
     config: FabricConfig,
@@ -227,7 +223,8 @@ impl<G: Ground> Fabric<G> {
         let switch_seeds: Vec<u64> = (0..graph.switches.len() as u64)
             .map(|switch| Rng::stream(config.seed, "ecmp", seed_of(switch)).next_u64())
             .collect();
-        let network = Network::new(links, hops, routes, switch_seeds, graph.hosts, config.planted);
+        let mut network = Network::new(links, hops, routes, switch_seeds, graph.hosts, config.planted);
+        network.buffers = buffers(&graph, &network.hops);
         let mut hosts = Vec::new();
         let mut keys = Vec::new();
         for host in 0..graph.hosts {
@@ -425,17 +422,7 @@ impl<G: Ground> Fabric<G> {
     fn carry_out(&mut self) {
         let Some(Reverse((_, index))) = self.timeline.pop() else { return };
         let (links, change) = &self.changes[index];
-        let now = self.network.now;
-        for link in links {
-            let Some(link) = self.network.links.get_mut(link.0 as usize) else { continue };
-            match *change {
-                Change::Down => link.take_down(now),
-                Change::Up => link.bring_up(),
-                Change::Loss(ppm) => link.set_loss(ppm),
-                Change::Rate(rate) => link.set_rate(rate),
-                Change::Reroute => {}
-            }
-        }
+        self.network.change(links, *change);
         if *change == Change::Reroute {
             let links = &self.network.links;
             self.network.routes = Routes::find(&self.graph, &self.network.hops, |link| links[link].is_up());
@@ -494,6 +481,26 @@ impl<G: Ground> Fabric<G> {
         Some(way)
     }
 
+    /// How many ways there are for packets of `flow` now, over all ports of its sender.
+    pub fn ways(&self, flow: FlowId) -> Option<u64> {
+        let Flow { from, to, .. } = *self.flow(flow)?;
+        let mut known = BTreeMap::new();
+        let ports = self.hosts.get(from as usize)?.desk.ports;
+        Some(ports.all().iter().map(|&link| self.ways_behind(link, to, &mut known)).sum())
+    }
+
+    fn ways_behind(&self, link: u32, to: u32, known: &mut BTreeMap<u32, u64>) -> u64 {
+        let End::Switch(switch) = self.network.hops[link as usize].1 else { return 1 };
+        if let Some(&ways) = known.get(&switch) {
+            return ways;
+        }
+        let links = self.network.routes.all(switch, to);
+        let ways =
+            links.iter().fold(0u64, |sum, &link| sum.saturating_add(self.ways_behind(link, to, known)));
+        known.insert(switch, ways);
+        ways
+    }
+
     /// What the sending end of a flow has done, and the receiving end.
     pub fn counts(&self, flow: FlowId) -> Option<(&FlowCounts, &FlowCounts)> {
         let flow = self.flow(flow)?;
@@ -539,6 +546,15 @@ fn lay_cables(config: &FabricConfig, graph: &Graph) -> Cabling {
         }
     }
     (links, hops, ports)
+}
+
+fn buffers(graph: &Graph, hops: &[(End, End)]) -> Buffers {
+    let of_switch: Vec<_> = graph.switches.iter().map(|switch| switch.buffer).collect();
+    let start = |(from, _): &(End, End)| match *from {
+        End::Host(_) => None,
+        End::Switch(switch) => Some(switch),
+    };
+    Buffers::new(hops.iter().map(start), &of_switch)
 }
 
 fn new_host<G>(config: &FabricConfig, host: u32, ports: Ports, ground: G) -> Host<G> {

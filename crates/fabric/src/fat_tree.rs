@@ -101,7 +101,7 @@ impl FatTree {
         let names = if self.tiers.len() == 2 { ["leaf", "spine", ""] } else { ["tor", "agg", "core"] };
         let mut switches = Vec::new();
         for (tier, count) in [pods * low, pods * middle, high].into_iter().enumerate() {
-            let named = |index| Switch { name: format!("{}{index}", names[tier]), tier: tier as u8 + 1 };
+            let named = |index| Switch::new(format!("{}{index}", names[tier]), tier as u8 + 1);
             switches.extend((0..count).map(named));
         }
         let mut cables = Vec::new();

@@ -16,6 +16,7 @@ use srdma_wire::{data_header_bytes, emit, Data, Packet, HEADER_BYTES_MAX};
 
 use crate::fabric::{Notice, Planted};
 use crate::ground::{Ground, Origin};
+use crate::loss::Fate;
 use crate::network::{Event, Network};
 use crate::packet::{Cargo, Header, Hop};
 use crate::ports::{fold, Ports};
@@ -207,7 +208,7 @@ impl<G: Ground> Surroundings<'_, G> {
             tuple: tuple_of(self.desk.host, to_host, path),
             bytes: header_bytes + payload_bytes + self.desk.framing_bytes,
             epoch: 0,
-            lost: false,
+            fate: Fate::Comes,
             ce: false,
         };
         let port = self.desk.ports.choose(&self.network.links, folded_of(hop.from, to_host, path));

@@ -157,7 +157,7 @@ impl Hpn {
         let aggs = self.planes * self.pods * self.aggs;
         let tiers = [("tor", self.tors()), ("agg", aggs), ("core", self.planes * self.cores)];
         let named = |(tier, (name, count)): (usize, (&'static str, u32))| {
-            (0..count).map(move |index| Switch { name: format!("{name}{index}"), tier: tier as u8 + 1 })
+            (0..count).map(move |index| Switch::new(format!("{name}{index}"), tier as u8 + 1))
         };
         tiers.into_iter().enumerate().flat_map(named).collect()
     }

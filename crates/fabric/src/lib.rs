@@ -20,20 +20,23 @@
 //!
 //! # How to read it
 //!
-//! `time`, `queue` (events in order of time), `link` (a queue and a wire), `topology`, `fat_tree` and `hpn` (plain descriptions), `routes` (who
+//! `time`, `queue` (events in order of time), `link` (a queue and a wire), `loss` (what a wire does besides), `buffer` (of a whole switch), `topology`, `fat_tree` and `hpn` (plain descriptions), `routes` (who
 //! may carry a packet on), `packet` (what flies), `turns` (node by node), `network` (links and events: a packet from hop to hop), `host` (an RNIC and
-//! the world it sees) with `ports`, `ground` (its memory), `watch` (what it reports), `fabric` (the whole).
+//! the world it sees) with `ports`, `ground` (its memory), `watch` (what it reports), `change` (what breaks), `fabric` (the whole).
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod buffer;
+mod change;
 mod fabric;
 mod fat_tree;
 mod ground;
 mod host;
 mod hpn;
 mod link;
+mod loss;
 mod network;
 mod packet;
 mod ports;
@@ -45,7 +48,9 @@ mod turns;
 mod watch;
 
 pub use crate::network::{Audit, Imbalance};
-pub use fabric::{Change, Fabric, FabricConfig, FabricError, Flow, FlowId, Notice, Planted, Post, Stop};
+pub use buffer::SharedBuffer;
+pub use change::Change;
+pub use fabric::{Fabric, FabricConfig, FabricError, Flow, FlowId, Notice, Planted, Post, Stop};
 pub use fat_tree::{FatTree, Tier};
 pub use ground::{Ground, Nothing, Origin, Pattern};
 pub use hpn::Hpn;

@@ -1,9 +1,11 @@
 //! A link in one direction: a first-in-first-out queue and a wire.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use srdma_seams::Rng;
 
+use crate::loss::{Fate, Flaws};
 use crate::time::{Rate, Time};
 
 /// Position of a link in [`crate::Fabric::links`].
@@ -40,11 +42,14 @@ pub struct LinkCounts {
     pub overflowed: u64,
     /// Packets lost on the wire by chance.
     pub lost: u64,
+    /// Packets spoilt on the wire and thrown away behind it.
+    pub corrupted: u64,
     /// Packets that met a link that was down, or were cut off by its going down.
     pub cut: u64,
     /// Most bytes that waited, the packet on the wire included.
     pub queue_max_bytes: u64,
-    /// Sum over packets of bytes × picoseconds in the queue: over a span, its mean length (Little's law).
+    /// Sum over packets of bytes × picoseconds in the queue, as foreseen when they join: over a span, its mean length
+    /// (Little's law).
     pub byte_ps: u128,
 }
 
@@ -58,9 +63,10 @@ pub(crate) enum Refusal {
 /// A packet was taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accepted {
+    pub departs: Time,
     pub arrives: Time,
     pub marked: bool,
-    pub lost: bool,
+    pub fate: Fate,
     pub epoch: u16,
 }
 
@@ -72,7 +78,9 @@ pub struct Cut(pub Time);
 #[derive(Debug)]
 pub struct Link {
     rate: Rate,
+    /// Of the cable, and what is added to it.
     delay: Time,
+    extra_delay: Time,
     limits: QueueLimits,
     /// The limits as time at this rate.
     limit: Time,
@@ -82,7 +90,8 @@ pub struct Link {
     is_up: bool,
     cuts: Vec<Cut>,
     loss_ppm: u32,
-    rng: Rng,
+    pub(crate) flaws: Option<Box<Flaws>>,
+    pub(crate) rng: Rng,
     counts: LinkCounts,
 }
 
@@ -91,6 +100,7 @@ impl Link {
         let mut link = Link {
             rate,
             delay,
+            extra_delay: Time(0),
             limits,
             limit: Time::MAX,
             ecn_min: Time::MAX,
@@ -99,6 +109,7 @@ impl Link {
             is_up: true,
             cuts: Vec::new(),
             loss_ppm: 0,
+            flaws: None,
             rng,
             counts: LinkCounts::default(),
         };
@@ -113,7 +124,7 @@ impl Link {
 
     /// Time on the wire.
     pub fn delay(&self) -> Time {
-        self.delay
+        self.delay.after(self.extra_delay)
     }
 
     /// Whether packets pass.
@@ -136,7 +147,21 @@ impl Link {
         self.busy_until
     }
 
-    /// Changes its speed. What waits leaves at the old one.
+    pub(crate) fn set_busy_until(&mut self, at: Time) {
+        self.busy_until = at;
+    }
+
+    /// From now on the wire takes so much longer than the cable. If that is less than before, nothing leaves until it can
+    /// no longer overtake what did.
+    pub(crate) fn set_extra_delay(&mut self, now: Time, extra: Time) {
+        let less = self.extra_delay.since(extra);
+        if less > Time(0) {
+            self.busy_until = self.busy_until.max(now).after(less);
+        }
+        self.extra_delay = extra;
+    }
+
+    /// Changes its speed, for what comes from now on.
     pub(crate) fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
         self.limit = rate.serialisation(self.limits.bytes);
@@ -159,6 +184,14 @@ impl Link {
 
     pub(crate) fn bring_up(&mut self) {
         self.is_up = true;
+    }
+
+    /// A packet found no room in the switch.
+    pub(crate) fn overflow(&mut self) {
+        match self.is_up {
+            true => self.counts.overflowed += 1,
+            false => self.counts.cut += 1,
+        }
     }
 
     /// A packet joins the queue.
@@ -185,9 +218,13 @@ impl Link {
         if counts.queue_max_bytes < u64::MAX && wait.0 > 0 {
             counts.queue_max_bytes = counts.queue_max_bytes.max(self.rate.bytes_in(backlog));
         }
-        let lost = self.rng.chance_ppm(self.loss_ppm);
-        let arrives = departs.after(self.delay);
-        Ok(Accepted { arrives, marked, lost, epoch: self.cuts.len() as u16 })
+        let fate = match (self.rng.chance_ppm(self.loss_ppm), &mut self.flaws) {
+            (true, _) => Fate::Lost,
+            (false, None) => Fate::Comes,
+            (false, Some(flaws)) => flaws.judge(),
+        };
+        let arrives = departs.after(self.delay());
+        Ok(Accepted { departs, arrives, marked, fate, epoch: self.cuts.len() as u16 })
     }
 
     fn marks(&mut self, backlog: Time) -> bool {
@@ -199,12 +236,19 @@ impl Link {
     }
 
     /// Whether a packet taken in `epoch` that arrives now came through; if not, it is counted as lost here.
-    pub(crate) fn delivers(&mut self, now: Time, epoch: u16, lost: bool) -> bool {
-        if lost {
-            self.counts.lost += 1;
-            return false;
+    pub(crate) fn delivers(&mut self, now: Time, epoch: u16, fate: Fate) -> bool {
+        match fate {
+            Fate::Comes | Fate::Bleached => {}
+            Fate::Lost => {
+                self.counts.lost += 1;
+                return false;
+            }
+            Fate::Corrupt => {
+                self.counts.corrupted += 1;
+                return false;
+            }
         }
-        let cut = self.cuts.get(usize::from(epoch)).is_some_and(|cut| now.since(self.delay) > cut.0);
+        let cut = self.cuts.get(usize::from(epoch)).is_some_and(|cut| now.since(self.delay()) > cut.0);
         self.counts.cut += u64::from(cut);
         !cut
     }
@@ -256,7 +300,7 @@ mod tests {
         link.bring_up();
         let third = link.offer(Time::from_nanos(1_400), 1_000, false).expect("up");
         for (taken, comes) in [(first, true), (second, false), (third, true)] {
-            assert_eq!(link.delivers(taken.arrives, taken.epoch, false), comes, "{taken:?}");
+            assert_eq!(link.delivers(taken.arrives, taken.epoch, Fate::Comes), comes, "{taken:?}");
         }
         assert_eq!(link.counts().cut, 2);
     }

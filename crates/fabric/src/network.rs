@@ -3,8 +3,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::buffer::Buffers;
 use crate::fabric::Planted;
 use crate::link::Link;
+use crate::loss::Fate;
 use crate::packet::{Cargo, Hop, Packets};
 use crate::queue::{Entry, EventQueue};
 use crate::routes::{hash_at, Routes};
@@ -100,6 +102,9 @@ pub(crate) struct Network {
     pub unroutable: u64,
     pub events_done: u64,
     pub planted: Option<Planted>,
+    /// Of switches that have one for all their queues.
+    pub buffers: Buffers,
+    spacing: Time,
     events: EventQueue,
     turns: Turns,
     /// Node that each link leads to: hosts by number, then switches.
@@ -138,6 +143,8 @@ impl Network {
             unroutable: 0,
             events_done: 0,
             planted,
+            buffers: Buffers::default(),
+            spacing,
             events: EventQueue::new(spacing),
             turns: Turns::new(nodes, lookahead),
             switch_seeds,
@@ -192,17 +199,29 @@ impl Network {
     /// A host sends a packet on `link`.
     pub fn inject(&mut self, link: u32, hop: Hop, cargo: Cargo) {
         add(&mut self.totals.injected, hop.bytes);
+        let is_swallowed = self.planted.is_some_and(|planted| swallows(planted, self.now, &cargo));
         let place = self.packets.insert(hop, cargo);
-        self.transmit(link, place);
+        match is_swallowed {
+            true => self.drop_packet(place),
+            false => self.transmit(link, place),
+        }
     }
 
     fn transmit(&mut self, link: u32, place: u32) {
         let packet = self.packets.hop_mut(place);
-        match self.links[link as usize].offer(self.now, packet.bytes, packet.ce) {
+        let at = &mut self.links[link as usize];
+        if !self.buffers.is_none()
+            && !self.buffers.admits(link, self.now, at.queue_bytes(self.now), packet.bytes)
+        {
+            at.overflow();
+            return self.drop_packet(place);
+        }
+        match at.offer(self.now, packet.bytes, packet.ce) {
             Ok(taken) => {
                 packet.epoch = taken.epoch;
-                packet.lost = taken.lost;
-                packet.ce |= taken.marked;
+                packet.fate = taken.fate;
+                packet.ce = (packet.ce | taken.marked) & (taken.fate != Fate::Bleached);
+                self.buffers.take(link, taken.departs, packet.bytes);
                 self.events.push(Event::Arrive { link, place }.entry(taken.arrives));
             }
             Err(_) => self.drop_packet(place),
@@ -219,10 +238,10 @@ impl Network {
 
     /// A packet reaches the end of `link`. The host that it is for, if that is where it is.
     pub fn arrive(&mut self, link: u32, place: u32) -> Option<u32> {
-        let Hop { to, tuple, bytes, epoch, lost, .. } = *self.packets.hop_mut(place);
+        let Hop { to, tuple, bytes, epoch, fate, .. } = *self.packets.hop_mut(place);
         let trace = &mut self.traces[self.heads[link as usize] as usize];
         *trace = mixed(*trace, tuple, bytes.into());
-        if !self.links[link as usize].delivers(self.now, epoch, lost) {
+        if !self.links[link as usize].delivers(self.now, epoch, fate) {
             self.drop_packet(place);
             return None;
         }
@@ -247,10 +266,28 @@ impl Network {
         self.routes.next(switch, to, hash_at(tuple, self.switch_seeds[switch as usize]))
     }
 
+    /// Changes when packets reach the ends of links: `changed` says for each link and time. No node may be at turn.
+    pub fn retime_arrivals(&mut self, changed: impl Fn(u32, Time) -> Time) {
+        let mut events = EventQueue::new(self.spacing);
+        while let Some(mut entry) = self.events.pop_until(Time::MAX) {
+            if let Event::Arrive { link, .. } = Event::of(entry) {
+                entry.at = changed(link, entry.at);
+            }
+            events.push(entry);
+        }
+        self.events = events;
+    }
+
     /// Where all packets are.
     pub fn audit(&self) -> Audit {
         Audit { flying: self.packets.count(), ..self.totals }
     }
+}
+
+fn swallows(planted: Planted, now: Time, cargo: &Cargo) -> bool {
+    let Planted::Swallow { first, end, until } = planted else { return false };
+    let bytes = cargo.address..cargo.address + u64::from(cargo.payload_bytes);
+    now < until && bytes.start < end && first < bytes.end
 }
 
 /// Makes `a` and `b` part of what equal runs have in common.

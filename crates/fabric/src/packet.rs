@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 
 use srdma_wire::{Data, Packet};
 
+use crate::loss::Fate;
+
 /// Payload of a packet as its origin: bytes of a host's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
@@ -42,9 +44,9 @@ pub(crate) struct Hop {
     pub tuple: u64,
     /// Bytes on the wire, framing included; 0 for a place that is free.
     pub bytes: u32,
-    /// When it joined the link that it is on, and whether it will be lost there.
+    /// When it joined the link that it is on, and what will become of it there.
     pub epoch: u16,
-    pub lost: bool,
+    pub fate: Fate,
     /// A congestion mark.
     pub ce: bool,
 }

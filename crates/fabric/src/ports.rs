@@ -26,7 +26,8 @@ impl Ports {
         }
     }
 
-    fn all(&self) -> &[u32] {
+    /// Every one of them.
+    pub fn all(&self) -> &[u32] {
         &self.links[..usize::from(self.count)]
     }
 

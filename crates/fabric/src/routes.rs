@@ -100,6 +100,16 @@ impl Routes {
         Ok(())
     }
 
+    /// The links on which `switch` may send a packet for `host`.
+    pub fn all(&self, switch: u32, host: u32) -> &[u32] {
+        let (class, downs) = self.hosts[host as usize];
+        let (start, count) = self.groups[switch as usize * self.classes.len() + class as usize];
+        match count {
+            LOCAL => core::slice::from_ref(&self.downs[(downs + start) as usize]),
+            count => &self.members[start as usize..(start + count) as usize],
+        }
+    }
+
     /// The link on which `switch` sends a packet for `host`, chosen by `hash` among equals.
     pub fn next(&self, switch: u32, host: u32, hash: u64) -> Option<u32> {
         let (class, downs) = self.hosts[host as usize];

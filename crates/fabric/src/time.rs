@@ -83,6 +83,12 @@ impl Rate {
         Time(bytes.saturating_mul(self.fs_per_byte).saturating_add(999) / 1_000)
     }
 
+    /// How long this rate takes for what `old` takes `span` for.
+    pub const fn instead_of(self, old: Rate, span: Time) -> Time {
+        let ps = span.0 as u128 * self.fs_per_byte as u128 / old.fs_per_byte as u128;
+        Time(if ps > u64::MAX as u128 { u64::MAX } else { ps as u64 })
+    }
+
     /// Bytes put on the wire in `span`.
     pub const fn bytes_in(self, span: Time) -> u64 {
         (span.0 as u128 * 1_000 / self.fs_per_byte as u128) as u64

@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::buffer::SharedBuffer;
 use crate::link::QueueLimits;
 use crate::ports::PORTS_MAX;
 use crate::time::{Rate, Time};
@@ -25,6 +26,15 @@ pub struct Switch {
     pub name: String,
     /// Distance from the hosts: 1 for a leaf.
     pub tier: u8,
+    /// What its queues share, beside the limits of their own.
+    pub buffer: Option<SharedBuffer>,
+}
+
+impl Switch {
+    /// One whose queues have no limits but their own.
+    pub fn new(name: String, tier: u8) -> Switch {
+        Switch { name, tier, buffer: None }
+    }
 }
 
 /// A cable: a link in each direction.
@@ -249,7 +259,7 @@ impl LeafSpine {
     pub fn graph(&self) -> Result<Graph, TopologyError> {
         self.validate()?;
         let named = |name: &str, tier, count: u32| {
-            (0..count).map(move |index| Switch { name: format!("{name}{index}"), tier }).collect::<Vec<_>>()
+            (0..count).map(move |index| Switch::new(format!("{name}{index}"), tier)).collect::<Vec<_>>()
         };
         let mut switches = named("leaf", 1, self.leaves);
         switches.extend(named("spine", 2, self.spines));

@@ -1,17 +1,18 @@
 //! A text becomes a scenario. Numbers carry their units in their keys; every key has a default unless said otherwise.
 
-use srdma_fabric::{Change, Graph, Rate, Time};
+use srdma_fabric::{Graph, Rate, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
 use srdma_workload::{AllReduceRing, Permutation};
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
+use crate::capacity::check_windows;
+use crate::fault::read_fault;
 use crate::network::read_network;
 use crate::reader::{FileError, Source, Table};
-use crate::scenario::{Fault, Scenario, Settings, Variant, Workload};
+use crate::scenario::{Scenario, Settings, Variant, Workload};
 use crate::scenario::{DEFAULT_LIMIT, DEFAULT_SAMPLE, SELECTORS};
-use crate::target::{links_of, TARGETS};
 
 const ORDERS: [(&str, Order); 3] =
     [("strict", Order::Strict), ("default", Order::Default), ("relaxed", Order::Relaxed)];
@@ -54,6 +55,7 @@ pub(crate) fn parse_with(
     let base = match root.table("transport")? {
         Some(table) => {
             let settings = read_settings(&table, &Settings::default())?;
+            check_windows(&table, &graph)?;
             table.finish()?;
             settings
         }
@@ -67,7 +69,7 @@ pub(crate) fn parse_with(
     let faults =
         root.tables("fault")?.iter().map(|table| read_fault(table, &graph)).collect::<Result<_, _>>()?;
     let (limit, sample_every) = read_run(root.table("run")?)?;
-    let variants = read_variants(&root, &base)?;
+    let variants = read_variants(&root, &base, &graph)?;
     root.finish()?;
     let scenario = Scenario { name, seed, graph, polarised, workload, faults, limit, sample_every, variants };
     scenario.validate().map_err(|error| root.error(&error.to_string()))?;
@@ -143,7 +145,7 @@ fn read_payload(table: &Table<'_>) -> Result<Option<u16>, FileError> {
     Ok(Some(bytes as u16))
 }
 
-fn read_variants(root: &Table<'_>, base: &Settings) -> Result<Vec<Variant>, FileError> {
+fn read_variants(root: &Table<'_>, base: &Settings, graph: &Graph) -> Result<Vec<Variant>, FileError> {
     let mut variants: Vec<Variant> = Vec::new();
     for table in root.tables("variant")? {
         let name = table.text("name")?;
@@ -152,6 +154,7 @@ fn read_variants(root: &Table<'_>, base: &Settings) -> Result<Vec<Variant>, File
             return Err(table.error_at(name.at, "name", "must differ from that of every other variant"));
         }
         let settings = read_settings(&table, base)?;
+        check_windows(&table, graph)?;
         table.finish()?;
         variants.push(Variant { name: name.value.to_owned(), settings });
     }
@@ -180,40 +183,6 @@ fn read_workload(table: &Table<'_>, graph: &Graph, seed: u64) -> Result<Workload
     table.finish()?;
     workload.plan().map_err(|error| table.error(&error.to_string()))?;
     Ok(workload)
-}
-
-/// What a fault does, before its numbers are read.
-#[derive(Clone, Copy)]
-enum Kind {
-    Down,
-    Loss,
-    Rate,
-}
-
-fn read_fault(table: &Table<'_>, graph: &Graph) -> Result<Fault, FileError> {
-    let at = span(table, "at_us", 1e6, 1e9)?.unwrap_or(Time(0));
-    let until = span(table, "until_us", 1e6, 1e9)?;
-    if until.is_some_and(|until| until <= at) {
-        return Err(table.error("until_us must be later than at_us"));
-    }
-    let on = table.text("on")?;
-    let on = table.required("on", on)?;
-    if links_of(graph, on.value).is_none() {
-        let problem = format!("there is no \"{}\": name {TARGETS}", on.value);
-        return Err(table.error_at(on.at, "on", &problem));
-    }
-    let what = table.choice("what", &[("down", Kind::Down), ("loss", Kind::Loss), ("rate", Kind::Rate)])?;
-    let change = match table.required("what", what)?.value {
-        Kind::Down => Change::Down,
-        Kind::Loss => {
-            let percent = table.number("percent", 0.0..=100.0)?;
-            Change::Loss((table.required("percent", percent)? * 10_000.0).round() as u32)
-        }
-        Kind::Rate => Change::Rate(table.required("gbps", rate(table, "gbps")?)?),
-    };
-    let reroute_after = span(table, "reroute_after_us", 1e6, 1e9)?;
-    table.finish()?;
-    Ok(Fault { at, until, on: on.value.to_owned(), change, reroute_after })
 }
 
 fn read_run(table: Option<Table<'_>>) -> Result<(Time, Time), FileError> {

@@ -4,13 +4,15 @@
 //! happened into records, a report and a picture. It must not know a clock, a terminal or where results are kept: whoever
 //! runs a scenario brings a [`Sink`].
 //!
-//! Read `scenario` (plain values), `file` (a text becomes a scenario) with `network` (its topology), `target` (what a
-//! fault is on) and `reader` (tables that know their lines),
+//! Read `scenario` (plain values), `file` (a text becomes a scenario) with `network` (its topology), `fault` and `target` (what
+//! breaks), `capacity` (windows that are too large) and `reader` (tables that know their lines),
 //! `htsim` (that simulator's input files),
-//! `run` (one variant from begin to end), `report` (what came of it), `why` (where its time went), `sweep` (many runs), `tally` (means and
-//! percentiles), `plot`.
+//! `run` (one variant from begin to end), `report` (what came of it) with `ways`, `why` (where its time went), `sweep` (many runs), `tally`
+//! (means and percentiles), `plot`.
 #![forbid(unsafe_code)]
 
+mod capacity;
+mod fault;
 mod file;
 mod htsim;
 mod network;
@@ -22,8 +24,10 @@ mod scenario;
 mod sweep;
 mod tally;
 mod target;
+mod ways;
 mod why;
 
+pub use fault::Fault;
 pub use file::parse;
 pub use htsim::{read_matrix, read_topology};
 pub use network::DEFAULT_QUEUE;
@@ -31,7 +35,8 @@ pub use plot::{svg, PlotError};
 pub use reader::FileError;
 pub use report::{table, FlowReport, QueueReport, RunReport};
 pub use run::{run, Moment, RunError, Sink, Status};
-pub use scenario::{Fault, Scenario, Settings, Variant, Workload};
+pub use scenario::{Scenario, Settings, Variant, Workload};
 pub use srdma_fabric::Time;
 pub use sweep::{across, csv, parse_sweep, Point, Row, Sweep, SweepError, SweepFile};
+pub use ways::Ways;
 pub use why::{explain, Explanation, RecordError};

@@ -1,6 +1,6 @@
 //! `[topology]`: a table becomes a network.
 
-use srdma_fabric::{FatTree, Graph, Hpn, LeafSpine, QueueLimits, Rate, Tier, Time};
+use srdma_fabric::{FatTree, Graph, Hpn, LeafSpine, QueueLimits, Rate, SharedBuffer, Tier, Time};
 
 use crate::file::{rate, span};
 use crate::reader::{FileError, Table};
@@ -19,7 +19,9 @@ const KINDS: [(&str, Read); 3] = [("leaf-spine", leaf_spine), ("fat-tree", fat_t
 pub(crate) fn read_network(table: &Table<'_>) -> Result<(Graph, bool), FileError> {
     let read = table.choice("kind", &KINDS)?.map_or(leaf_spine as Read, |found| found.value);
     let polarised = table.truth("polarised")?.unwrap_or(false);
-    let graph = read(table)?;
+    let buffer = shared_buffer(table)?;
+    let mut graph = read(table)?;
+    graph.switches.iter_mut().for_each(|switch| switch.buffer = buffer);
     Ok((graph, polarised))
 }
 
@@ -128,11 +130,29 @@ fn count(table: &Table<'_>, first: u32, others: &[u32]) -> Result<u32, FileError
     product.ok_or_else(|| table.error("that many hosts cannot be numbered"))
 }
 
+/// What all queues of a switch share.
+fn shared_buffer(table: &Table<'_>) -> Result<Option<SharedBuffer>, FileError> {
+    let alpha = table.number("alpha", 0.0078125..=64.0)?;
+    let Some(kib) = table.whole("buffer_kib", 1..=1 << 30)? else {
+        return match alpha {
+            Some(_) => Err(table.error("buffer_kib is missing: alpha says what a queue may have of it")),
+            None => Ok(None),
+        };
+    };
+    let alpha_128ths = (alpha.unwrap_or(1.0) * 128.0).round() as u32;
+    Ok(Some(SharedBuffer { bytes: kib << 10, alpha_128ths }))
+}
+
 fn queue(table: &Table<'_>) -> Result<QueueLimits, FileError> {
     let kib =
         |key, default| Ok::<_, FileError>(table.whole(key, 1..=1 << 30)?.map_or(default, |kib| kib << 10));
+    // The whole of a shared buffer, where there is one and nothing else is said.
+    let bytes = kib("queue_kib", kib("buffer_kib", DEFAULT_QUEUE.bytes)?)?;
+    if table.whole("buffer_kib", 1..=1 << 30)?.is_some_and(|buffer| buffer << 10 < bytes) {
+        return Err(table.error("queue_kib is more than buffer_kib"));
+    }
     Ok(QueueLimits {
-        bytes: kib("queue_kib", DEFAULT_QUEUE.bytes)?,
+        bytes,
         ecn_min_bytes: kib("ecn_min_kib", DEFAULT_QUEUE.ecn_min_bytes)?,
         ecn_max_bytes: kib("ecn_max_kib", DEFAULT_QUEUE.ecn_max_bytes)?,
     })

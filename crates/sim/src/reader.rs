@@ -78,6 +78,12 @@ impl<'a> Table<'a> {
         self.source.error(self.span.start, format!("[{name}]: {problem}"))
     }
 
+    /// An error that concerns the value of `key`.
+    pub fn error_on(&self, key: &str, problem: &str) -> FileError {
+        let at = self.table.get(key).map_or(self.span.start, |value| value.span().start);
+        self.error_at(at, key, problem)
+    }
+
     fn wrong<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, wanted: &str) -> Result<T, FileError> {
         let found = value.get_ref().type_str();
         Err(self.error_at(value.span().start, key, &format!("must be {wanted}, not {found}")))

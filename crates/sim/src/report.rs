@@ -4,6 +4,7 @@ use serde_json::{json, Map, Value};
 use srdma_fabric::RETRANSMIT_CAUSES;
 
 use crate::tally::Spread;
+use crate::ways::Ways;
 
 /// What came of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -78,16 +79,20 @@ pub struct RunReport {
     pub timeouts: u64,
     /// See `timeouts`.
     pub suspected: u64,
-    /// Packets marked, overflowed, lost on the wire, cut off, without a way.
+    /// Packets marked, overflowed, lost on the wire, spoilt on it, cut off, without a way.
     pub marked: u64,
     /// See `marked`.
     pub overflowed: u64,
     /// See `marked`.
     pub lost: u64,
     /// See `marked`.
+    pub corrupted: u64,
+    /// See `marked`.
     pub cut: u64,
     /// See `marked`.
     pub unroutable: u64,
+    /// Ways that the paths of flows took, as switches hashed at the end.
+    pub ways: Ways,
     /// Congestion windows of flows at the end, bytes.
     pub window: Spread,
     /// Events simulated.
@@ -121,11 +126,11 @@ impl RunReport {
             "goodput_gbps": spread(&self.goodput), "completion_us": spread(&self.completion),
             "bus_gbps": self.bus_gbps,
             "queues_bytes": self.queues.iter().map(queue).collect::<Vec<_>>(),
-            "spine_bytes": spines, "spine_imbalance": self.imbalance(),
+            "spine_bytes": spines, "spine_imbalance": self.imbalance(), "ways": self.ways.json(),
             "packets": self.packets, "retransmitted": retransmitted, "losses_undone": self.undone,
             "timeouts": self.timeouts, "paths_suspected": self.suspected,
             "marked": self.marked,
-            "dropped": { "overflow": self.overflowed, "lost": self.lost, "cut": self.cut, "no_way": self.unroutable },
+            "dropped": { "overflow": self.overflowed, "lost": self.lost, "corrupt": self.corrupted, "cut": self.cut, "no_way": self.unroutable },
             "window_bytes": spread(&self.window),
             "events": self.events, "trace_hash": format!("{:016x}", self.trace_hash),
         })
@@ -181,17 +186,25 @@ pub fn table(runs: &[RunReport]) -> String {
     row("load of the highest switches, (max − min) / mean", &|run| {
         format!("{:.1} %", run.imbalance() * 100.0)
     });
+    row("ways of a flow's paths, of those there are", &|run| {
+        format!("{:.1} of {:.1}", run.ways.distinct, run.ways.possible)
+    });
     row("data packets", &|run| run.packets.to_string());
     row("sent again", &|run| again(run));
     row("time-outs / paths held dead", &|run| format!("{} / {}", run.timeouts, run.suspected));
     row("congestion marks", &|run| run.marked.to_string());
-    row("dropped: overflow / lost / cut / no way", &|run| {
-        format!("{} / {} / {} / {}", run.overflowed, run.lost, run.cut, run.unroutable)
+    row("dropped: overflow / lost / corrupt / cut / no way", &|run| {
+        format!("{} / {} / {} / {} / {}", run.overflowed, run.lost, run.corrupted, run.cut, run.unroutable)
     });
     row("window at the end, mean (KB)", &|run| format!("{:.0}", run.window.mean / 1e3));
     row("events", &|run| run.events.to_string());
     row("trace", &|run| format!("{:016x}", run.trace_hash));
-    aligned(&rows)
+    let mut text = aligned(&rows);
+    for run in runs {
+        let warning = run.ways.warning();
+        text.extend(warning.map(|warning| format!("warning: {}: {warning}\n", run.variant)));
+    }
+    text
 }
 
 fn again(run: &RunReport) -> String {

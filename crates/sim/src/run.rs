@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use serde_json::{json, Value};
 use srdma_fabric::{
-    Change, End, Fabric, FabricError, FlowId, Imbalance, LinkCounts, LinkId, Nothing, Notice, Post, Rate,
-    Stop, Time,
+    Change, End, Fabric, FabricError, FlowId, Imbalance, LinkCounts, LinkId, Nothing, Notice, Post, Stop,
+    Time,
 };
 use srdma_transport::SelectorKind;
 use srdma_workload::{Plan, PlanError, Progress};
 
+use crate::fault::Fault;
 use crate::report::{FlowReport, QueueReport, RunReport};
-use crate::scenario::{Fault, Scenario, Variant, Workload};
+use crate::scenario::{Scenario, Variant, Workload};
 use crate::tally::{Spread, Tally};
-use crate::target::links_of;
+use crate::ways::Ways;
 use crate::why::{self, Notes, Posted, Ran, Seen, DOINGS};
 
 /// Time within which connections must stand.
@@ -211,19 +212,17 @@ impl<'a> Run<'a> {
     }
 
     fn schedule_faults(&mut self) {
-        for fault in &self.scenario.faults {
-            let Some(links) = links_of(self.fabric.graph(), &fault.on) else { continue };
-            let rates: Vec<Rate> =
-                links.iter().map(|link| self.fabric.links()[link.0 as usize].rate()).collect();
-            self.change(fault, fault.at, links.clone(), fault.change);
-            let Some(until) = fault.until else { continue };
-            match fault.change {
-                Change::Down | Change::Up | Change::Reroute => self.change(fault, until, links, Change::Up),
-                Change::Loss(_) => self.change(fault, until, links, Change::Loss(0)),
-                Change::Rate(_) => {
-                    for (link, rate) in links.into_iter().zip(rates) {
-                        self.change(fault, until, vec![link], Change::Rate(rate));
-                    }
+        let scenario = self.scenario;
+        for fault in &scenario.faults {
+            let links = fault.links(self.fabric.graph());
+            let undone = |link: &LinkId| fault.change.undone(&self.fabric.links()[link.0 as usize]);
+            let healed: Vec<Change> = links.iter().map(undone).collect();
+            for (at, until) in fault.times(scenario.limit) {
+                self.change(fault, at, links.clone(), fault.change);
+                let Some(until) = until else { continue };
+                // Links that become alike again do so together.
+                for all in links.iter().zip(&healed).collect::<Vec<_>>().chunk_by(|a, b| a.1 == b.1) {
+                    self.change(fault, until, all.iter().map(|(&link, _)| link).collect(), *all[0].1);
                 }
             }
         }
@@ -423,6 +422,11 @@ impl<'a> Run<'a> {
             bus_gbps: self.bus_gbps(took),
             queues: self.kinds.iter().map(|kind| self.queue_report(kind)).collect(),
             spine_bytes: self.spine_bytes(),
+            ways: Ways::of(
+                &self.fabric,
+                self.flows.values().map(|flow| flow.id),
+                self.variant.settings.paths,
+            ),
             unroutable: self.fabric.unroutable(),
             events: self.fabric.events(),
             trace_hash: self.fabric.trace_hash(),
@@ -452,6 +456,7 @@ impl<'a> Run<'a> {
             report.marked += counts.marked;
             report.overflowed += counts.overflowed;
             report.lost += counts.lost;
+            report.corrupted += counts.corrupted;
             report.cut += counts.cut;
         }
     }

@@ -1,11 +1,13 @@
 //! What to simulate, as plain values.
 
-use srdma_fabric::{Change, FabricConfig, Graph, Time};
+use srdma_fabric::{FabricConfig, Graph, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
 use srdma_transport::{Config, SelectorKind};
 use srdma_wire::DATA_HEADER_BYTES;
 use srdma_workload::{AllReduceRing, Permutation, Plan, PlanError};
+
+use crate::fault::Fault;
 
 /// A scenario: everything that a run depends on.
 #[derive(Clone, Debug)]
@@ -113,21 +115,6 @@ impl Workload {
             Workload::Matrix(plan) => plan.hosts(),
         }
     }
-}
-
-/// Something that breaks.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
-    /// When.
-    pub at: Time,
-    /// When it is over, if it ever is.
-    pub until: Option<Time>,
-    /// What: a switch, a host, or `a-b` for the cable between two.
-    pub on: String,
-    /// How.
-    pub change: Change,
-    /// Time after which routing notices, if it does.
-    pub reroute_after: Option<Time>,
 }
 
 impl Scenario {

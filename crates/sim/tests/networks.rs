@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
+use srdma_fabric::Change;
 use srdma_sim::{run, RunReport, Scenario, Sink, Status};
 
 struct Nowhere;
@@ -40,6 +41,19 @@ host_gbps = 100
 [workload]
 kind = "permutation"
 kib = 1024
+[run]
+limit_ms = 20
+"#;
+
+const LEAF: &str = r#"
+[topology]
+leaves = 2
+hosts_per_leaf = 4
+spines = 4
+host_gbps = 100
+[workload]
+kind = "permutation"
+kib = 512
 [run]
 limit_ms = 20
 "#;
@@ -165,4 +179,54 @@ fn what_is_wrong_with_a_network_is_said_with_file_and_line() {
         let error = srdma_sim::parse("net.toml", &text, None, None).expect_err(said).to_string();
         assert!(error.contains(said), "{error}\nwanted: {said}");
     }
+}
+
+/// What `[[fault]]` says, on one spine of a small network, and what the report counts.
+#[test]
+fn every_kind_of_fault_does_what_it_says() {
+    let base = LEAF.replace("kib = 512", "kib = 1024");
+    let plain = report(&base);
+    let with =
+        |fault: &str| report(&base.replace("[run]", &format!("[[fault]]\non = \"spine1\"\n{fault}\n[run]")));
+    let bursts = with("what = \"loss\"\npercent = 5\nburst_packets = 20");
+    let single = with("what = \"loss\"\npercent = 5");
+    assert!(bursts.lost > 0 && single.lost > 0 && bursts.lost != single.lost);
+    let corrupt = with("what = \"corrupt\"\npercent = 5");
+    assert!(corrupt.corrupted > 0 && corrupt.lost == 0, "{corrupt:?}");
+    let far = with("what = \"delay\"\ndelay_us = 5");
+    assert!(far.took_us > plain.took_us + 5.0, "{} and {}", far.took_us, plain.took_us);
+    let flapping = with("what = \"down\"\nat_us = 10\nuntil_us = 15\nevery_us = 20\ntimes = 4");
+    let once = with("what = \"down\"\nat_us = 10\nuntil_us = 15");
+    assert!(flapping.cut > once.cut && once.cut > 0, "{} and {}", flapping.cut, once.cut);
+    let slow = with("what = \"rate\"\ngbps = 10\nat_us = 20\nuntil_us = 60");
+    assert!(slow.took_us > plain.took_us && slow.overflowed + slow.lost + slow.cut == 0);
+    let washed = parse(&base.replace("[run]", "[[fault]]\non = \"leaf0>spine1\"\nwhat = \"bleach\"\n[run]"));
+    assert_eq!(washed.faults[0].change, Change::Bleach(true));
+}
+
+#[test]
+fn one_buffer_for_all_queues_of_a_switch_is_written_as_such() {
+    let small = LEAF.replace(
+        "[workload]",
+        "buffer_kib = 256\nalpha = 0.5\necn_min_kib = 200\necn_max_kib = 256\n[workload]",
+    );
+    let shared = report(&small.replace("[run]", "[transport]\npaths = 1\nselector = \"single\"\n[run]"));
+    let longest = shared.queues.iter().map(|queue| queue.max_bytes).max().unwrap();
+    assert!(shared.overflowed > 0 && longest <= (256 << 10) * 34 / 100, "half of what is free: {longest}");
+}
+
+/// How many ways a flow's paths have, which depends on how switches hash.
+#[test]
+fn paths_that_fall_together_are_counted_and_warned_of() {
+    let tree = TREE.replace("tors_per_pod = 2", "tors_per_pod = 4").replace("kib = 1024", "kib = 16");
+    let [seeded, alike] = ["false", "true"].map(|alike| {
+        let report = report(&tree.replace("[workload]", &format!("polarised = {alike}\n[workload]")));
+        assert_eq!(srdma_sim::table(std::slice::from_ref(&report)).contains("warning: "), alike == "true");
+        report.ways
+    });
+    // Between pods there are four middle switches and four of the highest for each, within a pod four in all.
+    assert!(seeded.possible > 8.0 && seeded.possible <= 16.0, "{seeded:?}");
+    assert!(seeded.share > 0.98 && seeded.warning().is_none(), "{seeded:?}");
+    assert!(alike.distinct <= 4.0 && alike.possible == seeded.possible, "{alike:?}");
+    assert!(alike.warning().unwrap().contains("polarised"), "{alike:?}");
 }

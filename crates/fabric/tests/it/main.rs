@@ -7,4 +7,6 @@ mod faults;
 mod invariants;
 mod net;
 mod planes;
+mod reordering;
 mod spraying;
+mod wires;

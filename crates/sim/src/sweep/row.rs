@@ -76,7 +76,7 @@ fn measures(report: &RunReport) -> Map<String, Value> {
         "spine_imbalance": report.imbalance(),
         "packets": report.packets, "sent_again": report.retransmitted.iter().sum::<u64>(),
         "losses_undone": report.undone, "timeouts": report.timeouts, "paths_suspected": report.suspected,
-        "marked": report.marked, "overflowed": report.overflowed, "lost": report.lost, "cut": report.cut,
+        "marked": report.marked, "overflowed": report.overflowed, "lost": report.lost, "corrupt": report.corrupted, "cut": report.cut,
         "window_mean_bytes": report.window.mean,
         "events": report.events, "trace": format!("{:016x}", report.trace_hash),
     });

@@ -37,7 +37,7 @@ pub(crate) fn links(fabric: &Fabric<Nothing>, begin: Time, before: &BTreeMap<Lin
     }
     let dropped = |link: &Link| {
         let counts = link.counts();
-        counts.overflowed + counts.lost + counts.cut
+        counts.overflowed + counts.lost + counts.corrupted + counts.cut
     };
     all.sort_by_key(|busy| (std::cmp::Reverse(busy.byte_ps), busy.id));
     let waited: Vec<Value> = all.iter().take(NAMED).map(|busy| busy.json(fabric, span)).collect();
@@ -54,7 +54,8 @@ impl Busy<'_> {
         json!({
             "link": name_of(fabric, self.id), "busy": busy, "bytes": self.bytes,
             "wait_us": wait_us(self.byte_ps, self.bytes), "queue_max_bytes": counts.queue_max_bytes,
-            "marked": counts.marked, "overflowed": counts.overflowed, "lost": counts.lost, "cut": counts.cut,
+            "marked": counts.marked, "overflowed": counts.overflowed, "lost": counts.lost,
+            "corrupt": counts.corrupted, "cut": counts.cut,
         })
     }
 }

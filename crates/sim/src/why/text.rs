@@ -201,7 +201,8 @@ fn losses(page: &mut Page, run: &Told, report: &Value) {
     page.line("dropped", &none(causes(&report["dropped"])));
     let Some(why) = &run.why else { return };
     for link in list(&why["links"]["dropped"]).take(3) {
-        let counts = [("overflowed", "overflowed"), ("lost", "lost"), ("cut off", "cut")];
+        let counts =
+            [("overflowed", "overflowed"), ("lost", "lost"), ("spoilt", "corrupt"), ("cut off", "cut")];
         let told = counts.iter().filter(|(_, key)| number(&link[*key]) > 0.0);
         let told = joined(told.map(|(name, key)| format!("{} {name}", link[*key])));
         page.line("", &format!("{}: {told}", text(&link["link"])));
