@@ -17,6 +17,7 @@ mod crowd;
 mod goodput;
 mod loss;
 mod profile;
+mod sim;
 mod small;
 mod stock;
 mod udp;
@@ -40,6 +41,8 @@ pub struct Options {
     pub dist: Option<PathBuf>,
     /// Only sections whose name contains this.
     pub only: Option<String>,
+    /// Program of uet-htsim to compare the simulator with.
+    pub htsim: Option<PathBuf>,
 }
 
 /// A measured value and the limit that it must keep.
@@ -110,6 +113,8 @@ const SECTIONS: &[(&str, Section)] = &[
     ("faults", faults),
     ("watched", watched::watched),
     ("profile", profile::section),
+    ("sim", sim::section),
+    ("sim-large", sim::large),
 ];
 
 /// The parts that `--only` chooses: those with the word in their name, or named so after an equals sign.

@@ -90,6 +90,7 @@ fn perform(command: &usage::Command, args: Vec<String>) -> Result<bool> {
             pairs: words.pairs,
             dist: words.dist,
             only: words.only,
+            htsim: words.htsim,
         }),
         _ => {
             let findings = tidy::check()?;
@@ -105,6 +106,7 @@ struct Arguments {
     json: Option<PathBuf>,
     only: Option<String>,
     dist: Option<PathBuf>,
+    htsim: Option<PathBuf>,
     jobs: usize,
     pairs: usize,
     list: bool,
@@ -119,6 +121,7 @@ impl Arguments {
             json: None,
             only: None,
             dist: None,
+            htsim: None,
             jobs: 1,
             pairs: 5,
             list: false,
@@ -129,6 +132,11 @@ impl Arguments {
         while let Some(arg) = parser.next()? {
             let name = match arg {
                 Arg::Long(name) if command.takes(name) => name.to_owned(),
+                // `bench sim` is `bench --only =sim`.
+                Arg::Value(part) if command.name == "bench" && found.only.is_none() => {
+                    found.only = Some(format!("={}", part.string()?));
+                    continue;
+                }
                 other => {
                     let error = other.unexpected();
                     bail!("{error}; see `cargo xtask {} --help`", command.name)
@@ -137,6 +145,7 @@ impl Arguments {
             match name.as_str() {
                 // Absolute, because steps may change directory.
                 "json" => found.json = Some(std::path::absolute(parser.value()?)?),
+                "htsim" => found.htsim = Some(std::path::absolute(parser.value()?)?),
                 "dist" => found.dist = Some(std::path::absolute(parser.value()?)?),
                 "only" => found.only = Some(parser.value()?.string()?),
                 "jobs" => found.jobs = parser.value()?.parse()?,

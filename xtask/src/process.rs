@@ -46,6 +46,8 @@ pub struct Outcome {
     pub wall: Duration,
     /// User plus system time of it and the children it waited for.
     pub cpu: Duration,
+    /// Most memory that any of them had at once.
+    pub memory_bytes: u64,
 }
 
 impl Program {
@@ -274,6 +276,7 @@ impl Running {
             stderr,
             wall,
             cpu: span(usage.ru_utime) + span(usage.ru_stime),
+            memory_bytes: usage.ru_maxrss as u64 * 1024,
         })
     }
 

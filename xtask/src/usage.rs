@@ -56,13 +56,14 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "bench",
         what: "speed beside TCP, and limits in real time",
-        synopsis: "[OPTIONS]",
+        synopsis: "[PART] [OPTIONS]",
         options: &[
             JSON,
             ("--check", "exit code 1 if something is slower than it must be"),
             ("--pairs N", "interleaved pairs of a measurement; 5 if not given"),
-            ("--only PART", "only parts whose name contains PART, or is NAME with =NAME"),
+            ("--only PART", "only parts whose name contains PART, or is NAME with =NAME, as [PART] says"),
             DIST,
+            ("--htsim FILE", "program htsim_uec of uet-htsim, to compare the simulator with"),
         ],
         more: "Measures what this machine can do: close other programs first.\n",
     },
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn options_are_known_by_name_alone() {
         let bench =
-            command("bench").map(|bench| ["json", "check", "pairs", "all", ""].map(|o| bench.takes(o)));
+            command("bench").map(|bench| ["json", "check", "htsim", "all", ""].map(|o| bench.takes(o)));
         assert_eq!(bench, Some([true, true, true, false, false]));
         assert!(command("fly").is_none());
     }

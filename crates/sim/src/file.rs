@@ -3,6 +3,7 @@
 use srdma_fabric::{Graph, Rate, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
+use srdma_transport::CongestionKind;
 use srdma_workload::{AllReduceRing, Permutation};
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
@@ -13,6 +14,9 @@ use crate::network::read_network;
 use crate::reader::{FileError, Source, Table};
 use crate::scenario::{Scenario, Settings, Variant, Workload};
 use crate::scenario::{DEFAULT_LIMIT, DEFAULT_SAMPLE, SELECTORS};
+
+/// Whether paths have windows of their own.
+const WINDOWS: [(&str, bool); 2] = [("shared", false), ("per-path", true)];
 
 const ORDERS: [(&str, Order); 3] =
     [("strict", Order::Strict), ("default", Order::Default), ("relaxed", Order::Relaxed)];
@@ -124,6 +128,10 @@ fn read_settings(table: &Table<'_>, base: &Settings) -> Result<Settings, FileErr
         order: table.choice("order", &ORDERS)?.map_or(base.order, |found| found.value),
         payload_bytes: read_payload(table)?.unwrap_or(base.payload_bytes),
         unit_packets: table.whole("unit_packets", 1..=64)?.map_or(base.unit_packets, |count| count as u8),
+        congestion: table
+            .choice("congestion", CongestionKind::ALL)?
+            .map_or(base.congestion, |found| found.value),
+        path_windows: table.choice("windows", &WINDOWS)?.map_or(base.path_windows, |found| found.value),
         window_initial_bytes: kib("window_initial_kib", base.window_initial_bytes)?,
         window_max_bytes: kib("window_max_kib", base.window_max_bytes)?,
         target_delay: micros("target_delay_us", base.target_delay)?,

@@ -3,7 +3,7 @@
 use srdma_fabric::{FabricConfig, Graph, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
-use srdma_transport::{Config, SelectorKind};
+use srdma_transport::{Config, CongestionKind, SelectorKind};
 use srdma_wire::DATA_HEADER_BYTES;
 use srdma_workload::{AllReduceRing, Permutation, Plan, PlanError};
 
@@ -56,6 +56,10 @@ pub struct Settings {
     pub payload_bytes: u16,
     /// Packets that travel together.
     pub unit_packets: u8,
+    /// What decides the congestion window.
+    pub congestion: CongestionKind,
+    /// A window for each path instead of one for all.
+    pub path_windows: bool,
     /// Congestion window at the start.
     pub window_initial_bytes: u64,
     /// Congestion window at most.
@@ -77,6 +81,8 @@ impl Default for Settings {
             order: Order::Default,
             payload_bytes: 4096,
             unit_packets: 1,
+            congestion: CongestionKind::Delay,
+            path_windows: false,
             window_initial_bytes: 512 << 10,
             window_max_bytes: 4 << 20,
             target_delay: Duration::from_micros(20),
@@ -180,7 +186,11 @@ impl Settings {
     /// What a variant is called that nobody has named.
     pub fn name(&self) -> String {
         let selector = SELECTORS.iter().find(|(_, kind)| *kind == self.selector).map_or("", |(name, _)| name);
-        format!("{selector} {}", self.paths)
+        let congestion = match self.congestion {
+            CongestionKind::Delay => "",
+            other => CongestionKind::ALL.iter().find(|(_, kind)| *kind == other).map_or("", |(name, _)| name),
+        };
+        format!("{selector} {} {congestion}", self.paths).trim_end().to_owned()
     }
 
     /// As transport wants them.
@@ -190,6 +200,8 @@ impl Settings {
             selector: self.selector,
             steer: self.steer,
             unit_packets_max: self.unit_packets,
+            congestion: self.congestion,
+            path_windows: self.path_windows,
             window_initial_bytes: self.window_initial_bytes,
             window_max_bytes: self.window_max_bytes,
             target_delay: self.target_delay,

@@ -119,6 +119,11 @@ fn what_is_wrong_is_said_with_file_line_and_key() {
             "[transport]\npayload_bytes = 1001\n[run]",
             "payload_bytes must be a multiple of 8, not 1001",
         ),
+        (
+            "[run]",
+            "[transport]\ncongestion = \"cubic\"\n[run]",
+            "small.toml:14: transport.congestion: must be one of delay, swift, nscc, not \"cubic\"",
+        ),
         ("sample_us = 10", "sample_us = 0", "sample_us must be more than 0"),
         ("[run]", "[[variant]]\npaths = 3\n[run]", "small.toml:13: [variant]: name is missing"),
         (

@@ -2,6 +2,8 @@
 
 use srdma_seams::{ConnectionId, Duration, Qpn};
 
+pub use crate::congestion::CongestionKind;
+
 /// How the next path is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SelectorKind {
@@ -35,6 +37,10 @@ pub struct Config {
     pub window_initial_bytes: u64,
     /// Congestion window at most, bytes.
     pub window_max_bytes: u64,
+    /// What decides the window.
+    pub congestion: CongestionKind,
+    /// A window for each path instead of one for all: an ablation for simulations, see `congestion::per_path`.
+    pub path_windows: bool,
     /// Queueing delay that the window aims at.
     pub target_delay: Duration,
     /// Times that end points need at their best: nothing shorter is taken for a delay of the network, a reordering or a
@@ -93,6 +99,8 @@ impl Default for Config {
             window_packets: 1 << 17,
             window_initial_bytes: 256 << 10,
             window_max_bytes: 64 << 20,
+            congestion: CongestionKind::Delay,
+            path_windows: false,
             target_delay: Duration::from_millis(2),
             grain: Duration::from_micros(100),
             rto_min: Duration::from_millis(10),

@@ -50,7 +50,7 @@ mod sendspace;
 mod trunk;
 mod units;
 
-pub use config::{Config, ConfigError, Identity, SelectorKind};
+pub use config::{Config, ConfigError, CongestionKind, Identity, SelectorKind};
 pub use connection::Connection;
 pub use dialogue::ANSWER_WAIT;
 pub use report::Snapshot;

@@ -1,13 +1,14 @@
 //! The sending half: what to send next, what an acknowledgement means, when to give up waiting.
 
 mod time;
+mod windows;
 
 use srdma_seams::event::RetransmitCause;
 use srdma_seams::{Duration, Event, Now, Observer, PathId, Qpn, TransmitId};
 use srdma_wire::{Ack, Space};
 
 use crate::config::{Config, Planted};
-use crate::congestion::{Congestion, Sample};
+use crate::congestion::{Congestion, PathWindows, Sample};
 use crate::connection::DATAGRAM_BYTES_MIN;
 use crate::loss::rtt::ConnectionRtt;
 use crate::loss::Detector;
@@ -38,6 +39,8 @@ pub(crate) struct Sender {
     paths: PathSet,
     pub(crate) rtt: ConnectionRtt,
     detector: Detector,
+    /// Windows of the paths, where not the trunk's is what counts.
+    path_windows: Option<PathWindows>,
     pub(crate) payload_bytes: Option<u32>,
     header_bytes: u32,
     peer_window_packets: u32,
@@ -94,6 +97,7 @@ impl Sender {
             paths: PathSet::new(config, rng),
             rtt: ConnectionRtt::new(config.grain),
             detector: Detector::new(config.grain),
+            path_windows: None,
             payload_bytes: None,
             header_bytes: 0,
             peer_window_packets: 1,
@@ -135,6 +139,7 @@ impl Sender {
         self.set_payload(payload_bytes, config);
         self.peer_window_packets = window_packets;
         trunk.connected(config, self.full_charge, free_bytes);
+        self.open_path_windows(config, self.full_charge);
         let part_bytes = (u32::from(DATAGRAM_BYTES_MIN) - header_bytes) & !7;
         for space in &mut self.spaces {
             space.part_bytes_min = part_bytes;
@@ -289,11 +294,11 @@ impl Sender {
         };
         let mut run = self.spaces[space].run_from(first, again, &limit)?;
         let charge = u64::from(run.payload_bytes) + u64::from(run.datagrams()) * u64::from(packet_cost);
-        self.waits = !apart && !trunk.fits(charge);
+        self.waits = !apart && self.path_windows.is_none() && !trunk.fits(charge);
         if self.waits || (apart && self.units.inflight_bytes() > 0) {
             return None;
         }
-        let (path, probing) = self.paths.next(now, run.lost_on);
+        let (path, probing) = self.next_path(now, run.lost_on, charge, config)?;
         if probing {
             run.cut_to_one();
             return Some(self.send_path_probe(now, space, &run, path, config, obs));
@@ -465,7 +470,8 @@ impl Sender {
             self.large_lost = LargeLost::default();
         }
         let mut progress = newly.packets > 0 || newly.landed;
-        let mut sample = Sample { acked_bytes: newly.bytes, limited, ..Sample::default() };
+        let mut sample =
+            Sample { acked_bytes: newly.bytes, newest_delay: trunk.delay(), limited, ..Sample::default() };
         for report in ack.units() {
             progress |= self.on_report(now, report, ack.path, config, &mut sample, trunk, obs);
         }
@@ -530,6 +536,10 @@ impl Sender {
         if first_report {
             let delay = self.rtt.sample(now, &mut path.rtt, &mut trunk.rtt_floor, trip);
             trunk.delayed(delay);
+            if sample.packets == 0 {
+                sample.newest_delay = delay;
+            }
+            self.hear_path(now, &record, (packets, ce), trip, delay);
             let credited = if config.planted == Some(Planted::EcnToAckPath) { ack_path } else { record.path };
             let health = self.paths.delivered(credited, packets, ce, delay);
             self.tell_health(now, credited, health, obs);
@@ -553,6 +563,9 @@ impl Sender {
         let path = record.path;
         self.detector.undone();
         trunk.congestion.undo(now);
+        if let Some(windows) = &mut self.path_windows {
+            windows.undo(now, path);
+        }
         obs.event(now, Event::LossUndone { qpn: self.qpn, path });
         let health = self.paths.answered(path);
         self.tell_health(now, path, health, obs);
@@ -646,6 +659,9 @@ impl Sender {
             obs.event(now, Event::UnitLost { qpn: self.qpn, path: record.path, packets, cause });
             if cause != RetransmitCause::Rto {
                 trunk.congestion.on_loss(now, u32::from(packets));
+                if let Some(windows) = &mut self.path_windows {
+                    windows.on_loss(now, record.path, packets.into());
+                }
                 self.detector.lost();
             }
         }
@@ -675,7 +691,8 @@ impl Sender {
     }
 
     fn tell_window(&mut self, now: Now, trunk: &Trunk, obs: &mut impl Observer) {
-        let bytes = trunk.congestion.window_bytes();
+        let shared = || trunk.congestion.window_bytes();
+        let bytes = self.path_windows.as_ref().map_or_else(shared, PathWindows::sum);
         if bytes.abs_diff(self.told_window) > self.told_window / 16 {
             self.told_window = bytes;
             obs.event(now, Event::Window { qpn: self.qpn, bytes });
@@ -684,7 +701,8 @@ impl Sender {
 
     /// Bytes of memory that grow with what is in flight.
     pub(crate) fn bytes(&self) -> usize {
-        self.units.bytes() + self.spaces.iter().map(SendSpace::bytes).sum::<usize>()
+        let windows = self.path_windows.as_ref().map_or(0, PathWindows::bytes);
+        self.units.bytes() + windows + self.spaces.iter().map(SendSpace::bytes).sum::<usize>()
     }
 
     /// Gives memory back that what is in flight does not need.

@@ -9,14 +9,13 @@
 use srdma_seams::{Duration, Now};
 
 use crate::config::Config;
-use crate::congestion::delay_window::DelayWindow;
-use crate::congestion::Congestion;
+use crate::congestion::{Congestion, Controller};
 use crate::loss::rtt::Floor;
 
 /// See the module. Passed to each call of a [`Connection`](crate::Connection) that sends or learns something.
 #[derive(Debug)]
 pub struct Trunk {
-    pub(crate) congestion: DelayWindow,
+    pub(crate) congestion: Controller,
     /// Window bytes of all connections in flight.
     pub(crate) inflight_bytes: u64,
     /// Free bytes of the peer's socket, as it last said.
@@ -38,8 +37,9 @@ pub struct Trunk {
 impl Trunk {
     /// A trunk without connections.
     pub fn new(config: &Config) -> Trunk {
+        let (kind, initial, target) = (config.congestion, config.window_initial_bytes, config.target_delay);
         Trunk {
-            congestion: DelayWindow::new(config.window_initial_bytes, 1, u64::MAX, config.target_delay),
+            congestion: Controller::new(kind, initial, 1, u64::MAX, target),
             inflight_bytes: 0,
             free_bytes: 0,
             rtt_floor: Floor::default(),
@@ -75,7 +75,7 @@ impl Trunk {
         }
         self.is_connected = true;
         let (initial, max) = (config.window_initial_bytes, config.window_max_bytes);
-        self.congestion = DelayWindow::new(initial, packet_bytes, max, config.target_delay);
+        self.congestion = Controller::new(config.congestion, initial, packet_bytes, max, config.target_delay);
     }
 
     pub(crate) fn is_shared(&self) -> bool {

@@ -67,6 +67,8 @@ pub(crate) struct Units {
     next: u64,
     live_head: u64,
     inflight_bytes: u64,
+    /// Of `inflight_bytes`, those on each path; empty unless somebody wants to know.
+    inflight_on: Vec<u64>,
 }
 
 const EMPTY: UnitRecord = UnitRecord {
@@ -88,7 +90,31 @@ const EMPTY: UnitRecord = UnitRecord {
 impl Units {
     /// No records; the first transmission will be `first`.
     pub(crate) fn new(first: u64) -> Units {
-        Units { ring: vec![EMPTY; RING_MIN], base: first, next: first, live_head: first, inflight_bytes: 0 }
+        Units {
+            ring: vec![EMPTY; RING_MIN],
+            base: first,
+            next: first,
+            live_head: first,
+            inflight_bytes: 0,
+            inflight_on: Vec::new(),
+        }
+    }
+
+    /// Counts bytes in flight by path from now on.
+    pub(crate) fn count_by_path(&mut self, paths: u16) {
+        self.inflight_on.resize(paths.into(), 0);
+    }
+
+    /// Window bytes in flight on `path`; 0 if they are not counted.
+    pub(crate) fn inflight_on(&self, path: PathId) -> u64 {
+        self.inflight_on.get(usize::from(path.0)).copied().unwrap_or(0)
+    }
+
+    fn land(&mut self, path: PathId, bytes: u64) {
+        self.inflight_bytes -= bytes;
+        if let Some(on_path) = self.inflight_on.get_mut(usize::from(path.0)) {
+            *on_path = on_path.saturating_sub(bytes);
+        }
     }
 
     /// Number of the next transmission.
@@ -153,7 +179,11 @@ impl Units {
         }
         let transmit = self.next;
         let slot = self.slot(transmit);
-        self.inflight_bytes += record.charge_of(record.remaining);
+        let charge = record.charge_of(record.remaining);
+        self.inflight_bytes += charge;
+        if let Some(on_path) = self.inflight_on.get_mut(usize::from(record.path.0)) {
+            *on_path += charge;
+        }
         self.ring[slot] = record;
         self.next += 1;
         transmit
@@ -167,8 +197,8 @@ impl Units {
             return 0;
         }
         record.remaining &= !(1 << position);
-        let freed = record.charge(position);
-        self.inflight_bytes -= freed;
+        let (path, freed) = (record.path, record.charge(position));
+        self.land(path, freed);
         freed
     }
 
@@ -187,8 +217,8 @@ impl Units {
         }
         let mask = (u64::MAX >> (64 - ones)) << position;
         record.remaining &= !mask;
-        let freed = record.charge_of(mask);
-        self.inflight_bytes -= freed;
+        let (path, freed) = (record.path, record.charge_of(mask));
+        self.land(path, freed);
         (ones, freed)
     }
 
@@ -198,7 +228,8 @@ impl Units {
         let (mask, freed) = (record.remaining, record.charge_of(record.remaining));
         record.remaining = 0;
         record.probed = 0;
-        self.inflight_bytes -= freed;
+        let path = record.path;
+        self.land(path, freed);
         (mask, freed)
     }
 

@@ -98,6 +98,7 @@ mod tests {
             stderr: stderr.into(),
             wall: Duration::from_secs(7),
             cpu: Duration::ZERO,
+            memory_bytes: 0,
         }
     }
 

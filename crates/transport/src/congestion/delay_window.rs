@@ -20,7 +20,7 @@ const PACKETS_MIN: u64 = 4;
 const DELAY_GAIN_16: u64 = 13;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DelayWindow {
     window: u64,
     packet: u64,
@@ -53,13 +53,6 @@ impl DelayWindow {
             heavy,
             before_loss,
         }
-    }
-
-    /// A full packet costs so much from now on.
-    pub(crate) fn set_packet(&mut self, packet: u64) {
-        self.packet = packet.max(1);
-        self.max = self.max.max(self.packet * PACKETS_MIN);
-        self.set(self.window);
     }
 
     fn grow(&mut self, sample: &Sample) {
@@ -106,6 +99,12 @@ impl DelayWindow {
 impl Congestion for DelayWindow {
     fn window_bytes(&self) -> u64 {
         self.window
+    }
+
+    fn set_packet(&mut self, bytes: u64) {
+        self.packet = bytes.max(1);
+        self.max = self.max.max(self.packet * PACKETS_MIN);
+        self.set(self.window);
     }
 
     fn on_ack(&mut self, now: Now, sample: &Sample) {

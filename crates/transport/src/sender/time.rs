@@ -117,6 +117,9 @@ impl Sender {
             packets += self.units.get(transmit).map_or(0, |record| record.remaining.count_ones());
             self.declare_lost(now, transmit, RetransmitCause::Rto, trunk, obs);
         }
+        if let Some(windows) = &mut self.path_windows {
+            windows.on_timeout(now);
+        }
         match others_are_answered {
             true => trunk.congestion.on_loss(now, packets),
             false => trunk.congestion.on_timeout(now),

@@ -8,7 +8,10 @@ fn round(window: &mut DelayWindow, now: &mut Now, delay: Duration, ce: u32, lost
     *now += RTT;
     window.on_loss(*now, lost);
     let acked_bytes = window.window_bytes();
-    window.on_ack(*now, &Sample { acked_bytes, delay, rtt: RTT, packets: 100, ce, limited: true });
+    window.on_ack(
+        *now,
+        &Sample { acked_bytes, delay, newest_delay: delay, rtt: RTT, packets: 100, ce, limited: true },
+    );
 }
 
 #[test]
