@@ -77,3 +77,21 @@ impl PathWindows {
         self.windows.len() * size_of::<Controller>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures of docs/simulation.md.
+    #[test]
+    fn windows_per_path_cost_a_controller_and_a_packet_each() {
+        let config = Config { path_windows: true, ..Config::default() };
+        let mut windows = PathWindows::new(&config, 4_096);
+        assert!(windows.bytes() <= 18_000, "{} bytes of memory", windows.bytes());
+        windows.on_timeout(Now(1));
+        assert!(windows.sum() >= 128 * 4_096, "{} bytes in flight at the least", windows.sum());
+        for path in (0..128).map(PathId) {
+            assert!(windows.fits(path, 0, 4_096) && !windows.fits(path, 1 << 20, 4_096));
+        }
+    }
+}
