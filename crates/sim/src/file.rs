@@ -4,16 +4,17 @@ use srdma_fabric::{Graph, Rate, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
 use srdma_transport::CongestionKind;
-use srdma_workload::{AllReduceRing, Permutation};
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
 use crate::capacity::check_windows;
 use crate::fault::read_fault;
+use crate::job::{Job, Workload};
 use crate::network::read_network;
 use crate::reader::{FileError, Source, Table};
-use crate::scenario::{Scenario, Settings, Variant, Workload};
+use crate::scenario::{Scenario, Settings, Variant};
 use crate::scenario::{DEFAULT_LIMIT, DEFAULT_SAMPLE, SELECTORS};
+use crate::work::read_jobs;
 
 /// Whether paths have windows of their own.
 const WINDOWS: [(&str, bool); 2] = [("shared", false), ("per-path", true)];
@@ -65,17 +66,19 @@ pub(crate) fn parse_with(
         }
         None => Settings::default(),
     };
-    let section = root.table("workload")?;
-    let workload = match workload {
-        Some(workload) => workload,
-        None => read_workload(&root.required("[workload]", section)?, &graph, seed)?,
+    let jobs = match workload {
+        Some(workload) => {
+            root.ignore(&["workload", "job"]);
+            vec![Job::plain("job 1", workload)]
+        }
+        None => read_jobs(&root, &graph, seed)?,
     };
     let faults =
         root.tables("fault")?.iter().map(|table| read_fault(table, &graph)).collect::<Result<_, _>>()?;
     let (limit, sample_every) = read_run(root.table("run")?)?;
     let variants = read_variants(&root, &base, &graph)?;
     root.finish()?;
-    let scenario = Scenario { name, seed, graph, polarised, workload, faults, limit, sample_every, variants };
+    let scenario = Scenario { name, seed, graph, polarised, jobs, faults, limit, sample_every, variants };
     scenario.validate().map_err(|error| root.error(&error.to_string()))?;
     Ok(scenario)
 }
@@ -170,27 +173,6 @@ fn read_variants(root: &Table<'_>, base: &Settings, graph: &Graph) -> Result<Vec
         variants.push(Variant { name: base.name(), settings: base.clone() });
     }
     Ok(variants)
-}
-
-fn read_workload(table: &Table<'_>, graph: &Graph, seed: u64) -> Result<Workload, FileError> {
-    let kind = table.choice("kind", &[("permutation", false), ("allreduce-ring", true)])?;
-    let kind = table.required("kind", kind)?;
-    let hosts = table.whole("hosts", 2..=graph.hosts.into())?.map_or(graph.hosts, |hosts| hosts as u32);
-    let kib = table.required("kib", table.number("kib", 0.001..=1e9)?)?;
-    let bytes = (kib * 1024.0) as u64;
-    let workload = if kind.value {
-        let whole = |key, most| Ok::<_, FileError>(table.whole(key, 1..=most)?.unwrap_or(1) as u32);
-        let (stride, slices) = (whole("stride", 1 << 16)?, whole("slices", 1024)?);
-        let rounds = whole("rounds", 100_000)?;
-        Workload::AllReduceRing(AllReduceRing { members: hosts, stride, bytes, slices, rounds })
-    } else {
-        let message = table.whole("message_kib", 1..=1 << 20)?.map_or(bytes.min(1 << 30), |kib| kib << 10);
-        let seed = table.whole("seed", 0..=u64::MAX)?.unwrap_or(seed);
-        Workload::Permutation(Permutation { hosts, bytes, message_bytes: message, seed })
-    };
-    table.finish()?;
-    workload.plan().map_err(|error| table.error(&error.to_string()))?;
-    Ok(workload)
 }
 
 fn read_run(table: Option<Table<'_>>) -> Result<(Time, Time), FileError> {

@@ -1,20 +1,22 @@
 //! Scenarios: a network, a workload, settings and faults in one file, carried out and reported.
 //!
-//! The room reads scenario files, drives a [`srdma_fabric::Fabric`] through a [`srdma_workload::Plan`], and turns what
-//! happened into records, a report and a picture. It must not know a clock, a terminal or where results are kept: whoever
+//! The room reads scenario files, drives a [`srdma_fabric::Fabric`] through the [`srdma_workload::Course`]s of its jobs, and turns
+//! what happened into records, a report and a picture. It must not know a clock, a terminal or where results are kept: whoever
 //! runs a scenario brings a [`Sink`].
 //!
-//! Read `scenario` (plain values), `file` (a text becomes a scenario) with `network` (its topology), `fault` and `target` (what
-//! breaks), `capacity` (windows that are too large) and `reader` (tables that know their lines),
-//! `htsim` (that simulator's input files),
-//! `run` (one variant from begin to end), `report` (what came of it) with `ways`, `why` (where its time went), `sweep` (many runs), `tally`
-//! (means and percentiles), `plot`.
+//! Read `scenario` and `job` (plain values), `file` (a text becomes a scenario) with `network` (its topology), `work` (its
+//! jobs), `fault` and `target` (what breaks), `capacity` (windows that are too large) and `reader` (tables that know their
+//! lines), `htsim` (that simulator's input files),
+//! `run` (one variant from begin to end), `duty` (its jobs), `report` (what came of it) with `ways`, `why` (where its time went),
+//! `sweep` (many runs), `tally` (means and percentiles), `plot`.
 #![forbid(unsafe_code)]
 
 mod capacity;
+mod duty;
 mod fault;
 mod file;
 mod htsim;
+mod job;
 mod network;
 mod plot;
 mod reader;
@@ -26,16 +28,18 @@ mod tally;
 mod target;
 mod ways;
 mod why;
+mod work;
 
 pub use fault::Fault;
 pub use file::parse;
 pub use htsim::{read_matrix, read_topology};
+pub use job::{Job, Workload};
 pub use network::DEFAULT_QUEUE;
 pub use plot::{svg, PlotError};
 pub use reader::FileError;
-pub use report::{table, FlowReport, QueueReport, RunReport};
+pub use report::{table, FlowReport, JobReport, QueueReport, RunReport};
 pub use run::{run, Moment, RunError, Sink, Status};
-pub use scenario::{Scenario, Settings, Variant, Workload};
+pub use scenario::{Scenario, ScenarioError, Settings, Variant};
 pub use srdma_fabric::Time;
 pub use sweep::{across, csv, parse_sweep, Point, Row, Sweep, SweepError, SweepFile};
 pub use ways::Ways;

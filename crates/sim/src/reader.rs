@@ -196,6 +196,11 @@ impl<'a> Table<'a> {
         each.collect()
     }
 
+    /// These keys may be there, whatever they say.
+    pub fn ignore(&self, keys: &[&'static str]) {
+        self.asked.borrow_mut().extend(keys);
+    }
+
     /// Refuses keys that nobody asked for.
     pub fn finish(&self) -> Result<(), FileError> {
         let asked = self.asked.borrow();

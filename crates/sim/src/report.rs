@@ -1,7 +1,7 @@
 //! What came of a run: numbers, as JSON and as a table.
 
 use serde_json::{json, Map, Value};
-use srdma_fabric::RETRANSMIT_CAUSES;
+use srdma_fabric::{Time, RETRANSMIT_CAUSES};
 
 use crate::tally::Spread;
 use crate::ways::Ways;
@@ -40,7 +40,39 @@ pub struct QueueReport {
     pub max_bytes: u64,
 }
 
-/// What came of a run.
+/// What came of a job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobReport {
+    /// Its name.
+    pub name: String,
+    /// What it sends.
+    pub kind: &'static str,
+    /// Its members.
+    pub members: u32,
+    /// The run did not wait for it.
+    pub background: bool,
+    /// It is through.
+    pub finished: bool,
+    /// Rounds that are through.
+    pub rounds: u64,
+    /// Messages and bytes received.
+    pub messages: u64,
+    /// See `messages`.
+    pub bytes: u64,
+    /// Microseconds from its begin to its last message received, or to the end of the run if it is not through.
+    pub took_us: f64,
+    /// Microseconds of a round, from the first member's begin to the last one's end.
+    pub round_us: Spread,
+    /// Gbit/s of payload in that time, all members together.
+    pub goodput_gbps: f64,
+    /// Of a collective, bytes of a member's buffer per time that rounds were under way, Gbit/s; and the same as bus
+    /// bandwidth (`srdma_workload::Pattern::bus_share`).
+    pub algorithm_gbps: Option<f64>,
+    /// See `algorithm_gbps`.
+    pub bus_gbps: Option<f64>,
+}
+
+/// What came of a run. Messages, flows and times are those of the jobs that it waited for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunReport {
     /// Scenario.
@@ -57,6 +89,8 @@ pub struct RunReport {
     pub took_us: f64,
     /// The same if every sender had its link to itself all the time.
     pub ideal_us: f64,
+    /// Each job, background included.
+    pub jobs: Vec<JobReport>,
     /// Each flow.
     pub flows: Vec<FlowReport>,
     /// Goodput of flows, Gbit/s.
@@ -124,7 +158,7 @@ impl RunReport {
             "messages": { "received": self.messages[0], "failed": self.messages[1], "planned": self.messages[2] },
             "took_us": self.took_us, "ideal_us": self.ideal_us,
             "goodput_gbps": spread(&self.goodput), "completion_us": spread(&self.completion),
-            "bus_gbps": self.bus_gbps,
+            "bus_gbps": self.bus_gbps, "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
             "queues_bytes": self.queues.iter().map(queue).collect::<Vec<_>>(),
             "spine_bytes": spines, "spine_imbalance": self.imbalance(), "ways": self.ways.json(),
             "packets": self.packets, "retransmitted": retransmitted, "losses_undone": self.undone,
@@ -140,6 +174,15 @@ impl RunReport {
 fn spread(spread: &Spread) -> Value {
     let Spread { min, p1, mean, p99, max } = spread;
     json!({ "min": min, "p1": p1, "mean": mean, "p99": p99, "max": max })
+}
+
+fn job(job: &JobReport) -> Value {
+    json!({
+        "name": job.name, "workload": job.kind, "members": job.members, "background": job.background,
+        "finished": job.finished, "rounds": job.rounds, "messages": job.messages, "bytes": job.bytes,
+        "took_us": job.took_us, "round_us": spread(&job.round_us), "goodput_gbps": job.goodput_gbps,
+        "algorithm_gbps": job.algorithm_gbps, "bus_gbps": job.bus_gbps,
+    })
 }
 
 fn queue(queue: &QueueReport) -> Value {
@@ -172,6 +215,10 @@ pub fn table(runs: &[RunReport]) -> String {
     });
     if runs.iter().any(|run| run.bus_gbps.is_some()) {
         row("bus bandwidth (Gbit/s)", &|run| run.bus_gbps.map_or(String::new(), |gbps| format!("{gbps:.1}")));
+    }
+    let jobs = runs.first().map_or(&[][..], |run| &run.jobs[..]);
+    for (number, job) in jobs.iter().enumerate().filter(|_| jobs.len() > 1) {
+        row(&job_label(job), &|run| run.jobs.get(number).map_or(String::new(), job_cell));
     }
     let kinds = runs.first().map_or(0, |run| run.queues.len());
     for kind in 0..kinds {
@@ -207,6 +254,25 @@ pub fn table(runs: &[RunReport]) -> String {
     text
 }
 
+fn job_label(job: &JobReport) -> String {
+    let unit = match job.bus_gbps {
+        Some(_) => "bus Gbit/s",
+        None => "Gbit/s of all",
+    };
+    match job.background {
+        true => format!("{} in the background: rounds, {unit}", job.name),
+        false => format!("{}: rounds, µs of each, {unit}", job.name),
+    }
+}
+
+fn job_cell(job: &JobReport) -> String {
+    let gbps = job.bus_gbps.unwrap_or(job.goodput_gbps);
+    match job.background {
+        true => format!("{}, {gbps:.1}", job.rounds),
+        false => format!("{}, {:.1}, {gbps:.1}", job.rounds, job.round_us.mean),
+    }
+}
+
 fn again(run: &RunReport) -> String {
     let causes: Vec<String> = RETRANSMIT_CAUSES
         .iter()
@@ -238,4 +304,9 @@ fn aligned(rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A span in microseconds.
+pub(crate) fn micros(span: Time) -> f64 {
+    span.0 as f64 / 1e6
 }

@@ -1,22 +1,21 @@
 //! One variant of a scenario, from begin to end.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use serde_json::{json, Value};
 use srdma_fabric::{
-    Change, End, Fabric, FabricError, FlowId, Imbalance, LinkCounts, LinkId, Nothing, Notice, Post, Stop,
-    Time,
+    Change, End, Fabric, FabricError, Imbalance, LinkCounts, LinkId, Nothing, Notice, Stop, Time,
 };
 use srdma_transport::SelectorKind;
-use srdma_workload::{Plan, PlanError, Progress};
+use srdma_workload::PlanError;
 
+use crate::duty::{Duty, Flow};
 use crate::fault::Fault;
-use crate::report::{FlowReport, QueueReport, RunReport};
-use crate::scenario::{Scenario, Variant, Workload};
+use crate::report::{micros, FlowReport, JobReport, QueueReport, RunReport};
+use crate::scenario::{Scenario, ScenarioError, Variant};
 use crate::tally::{Spread, Tally};
 use crate::ways::Ways;
-use crate::why::{self, Notes, Posted, Ran, Seen, DOINGS};
+use crate::why::{self, Notes, Ran, Seen, DOINGS};
 
 /// Time within which connections must stand.
 const CONNECT_LIMIT: Time = Time::from_nanos(100_000_000);
@@ -63,9 +62,12 @@ pub enum RunError {
     /// The network or a flow is not as it should be.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The workload is not as it should be.
+    /// A workload is not as it should be.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The scenario is not.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
     /// An error of the simulator.
     #[error(transparent)]
     Imbalance(#[from] Imbalance),
@@ -89,37 +91,21 @@ struct Run<'a> {
     scenario: &'a Scenario,
     variant: &'a Variant,
     fabric: Fabric<Nothing>,
-    plan: Plan,
-    progress: Progress,
-    flows: BTreeMap<(u32, u32), Flow>,
+    duty: Duty<'a>,
     kinds: Vec<Kind>,
     begin: Time,
-    posted: Vec<Time>,
     completion: Vec<f64>,
+    /// Of the jobs that the run waits for, and of all.
+    received: u64,
     received_bytes: u64,
+    carried_bytes: u64,
     failed: u64,
     last_received: Time,
+    /// As they were until everything was received; what comes later are acknowledgements.
+    queues: Option<Vec<QueueReport>>,
     sampled_bytes: u64,
     moments: Vec<Moment>,
     notes: Notes,
-}
-
-#[derive(Clone, Copy)]
-struct Flow {
-    id: FlowId,
-    left: u32,
-    /// Messages posted and not received, and packets that those posted so far need.
-    open: u32,
-    packets: u64,
-    bytes: u64,
-    first_post: Time,
-    last: Time,
-}
-
-impl Flow {
-    fn posted(&self) -> Posted {
-        Posted { id: self.id, packets: self.packets, open: self.open, is_done: self.left == 0 }
-    }
 }
 
 /// Carries out one variant; returns what came of it and how its queues were meanwhile.
@@ -141,23 +127,22 @@ pub fn run(
 
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario, variant: &'a Variant) -> Result<Run<'a>, RunError> {
-        let plan = scenario.workload.plan()?;
         let fabric = Fabric::new(scenario.config(&variant.settings), scenario.graph.clone(), |_| Nothing)?;
         let kinds = kinds(&fabric);
         Ok(Run {
             scenario,
             variant,
-            progress: Progress::new(&plan),
-            posted: vec![Time(0); plan.messages().len()],
-            completion: Vec::with_capacity(plan.messages().len()),
-            plan,
+            duty: Duty::new(scenario, &variant.settings)?,
+            completion: Vec::new(),
             fabric,
-            flows: BTreeMap::new(),
             kinds,
             begin: Time(0),
+            received: 0,
             received_bytes: 0,
+            carried_bytes: 0,
             failed: 0,
             last_received: Time(0),
+            queues: None,
             sampled_bytes: 0,
             moments: Vec::new(),
             notes: Notes::default(),
@@ -168,24 +153,15 @@ impl<'a> Run<'a> {
         let settings = &self.variant.settings;
         json!({
             "kind": "run", "scenario": self.scenario.name, "variant": self.variant.name, "seed": self.scenario.seed,
-            "hosts": self.fabric.graph().hosts, "messages": self.plan.messages().len(), "bytes": self.plan.bytes(),
+            "hosts": self.fabric.graph().hosts, "messages": self.duty.planned.messages, "bytes": self.duty.planned.bytes,
+            "jobs": self.scenario.jobs.iter().map(|job| &job.name).collect::<Vec<_>>(),
             "paths": settings.paths, "selector": format!("{:?}", settings.selector), "settings": format!("{settings:?}"),
         })
     }
 
     /// A flow for every pair of hosts that talk, all connected before the first message.
     fn connect(&mut self) -> Result<(), RunError> {
-        for message in self.plan.messages() {
-            let key = (message.from, message.to);
-            if let Some(flow) = self.flows.get_mut(&key) {
-                flow.left += 1;
-                continue;
-            }
-            let id = self.fabric.connect(message.from, message.to)?;
-            let flow =
-                Flow { id, left: 1, open: 0, packets: 0, bytes: 0, first_post: Time::MAX, last: Time(0) };
-            self.flows.insert(key, flow);
-        }
+        self.duty.connect(&mut self.fabric)?;
         loop {
             let until = self.fabric.now().after(CONNECT_STEP);
             while self.fabric.run_until(until)? != Stop::Limit {
@@ -194,7 +170,7 @@ impl<'a> Run<'a> {
             let connected = |flow: &Flow| {
                 self.fabric.counts(flow.id).is_some_and(|(a, b)| a.is_connected && b.is_connected)
             };
-            let waiting = self.flows.values().filter(|flow| !connected(flow)).count();
+            let waiting = self.duty.flows.iter().filter(|flow| !connected(flow)).count();
             if waiting == 0 {
                 break;
             }
@@ -204,6 +180,7 @@ impl<'a> Run<'a> {
         }
         self.begin = self.fabric.now();
         self.last_received = self.begin;
+        self.duty.begin(self.begin);
         for kind in &mut self.kinds {
             let links = self.fabric.links();
             kind.before = kind.links.iter().map(|link| *links[link.0 as usize].counts()).collect();
@@ -238,31 +215,20 @@ impl<'a> Run<'a> {
     }
 
     fn carry_out(&mut self, sink: &mut dyn Sink) -> Result<(), RunError> {
-        let mut ready: Vec<u32> = self.progress.first().collect();
-        // Ready, but for the time.
-        let mut early: BinaryHeap<Reverse<(Time, u32)>> = BinaryHeap::new();
         let mut notices = Vec::new();
         let mut look_at = self.begin.after(self.scenario.sample_every);
         let end = self.begin.after(self.scenario.limit);
-        while !self.progress.is_done() && self.fabric.now() < end {
-            for message in ready.drain(..) {
-                let start = self.begin.after(Time(self.plan.messages()[message as usize].start_ps));
-                match start > self.fabric.now() {
-                    true => early.push(Reverse((start, message))),
-                    false => self.post(message)?,
-                }
-            }
-            let next = early.peek().map_or(Time::MAX, |Reverse((start, _))| *start);
+        while !self.duty.is_done() && self.fabric.now() < end {
+            self.duty.ring(&mut self.fabric)?;
+            let next = self.duty.next_alarm();
             match self.fabric.run_until(look_at.min(end).min(next))? {
                 Stop::Notices => {
                     self.fabric.take_notices(&mut notices);
                     for notice in notices.drain(..) {
-                        self.notice(notice, &mut ready, sink)?;
+                        self.notice(notice, sink)?;
                     }
                 }
-                Stop::Limit if next <= self.fabric.now() => {
-                    ready.extend(early.pop().map(|Reverse((_, message))| message))
-                }
+                Stop::Limit if next <= self.fabric.now() => {}
                 Stop::Limit => {
                     self.look(sink)?;
                     look_at = look_at.after(self.scenario.sample_every);
@@ -272,42 +238,33 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn post(&mut self, number: u32) -> Result<(), RunError> {
-        let message = self.plan.messages()[number as usize];
-        let now = self.fabric.now();
-        let Some(flow) = self.flows.get_mut(&(message.from, message.to)) else { return Ok(()) };
-        flow.first_post = flow.first_post.min(now);
-        flow.open += 1;
-        flow.packets += u64::from(message.bytes).div_ceil(self.variant.settings.payload_bytes.into()).max(1);
-        self.posted[number as usize] = now;
-        let post = Post { flow: flow.id, message: number, bytes: message.bytes, local: 0, remote: 0 };
-        Ok(self.fabric.post(post)?)
-    }
-
-    fn notice(&mut self, notice: Notice, ready: &mut Vec<u32>, sink: &mut dyn Sink) -> Result<(), RunError> {
+    fn notice(&mut self, notice: Notice, sink: &mut dyn Sink) -> Result<(), RunError> {
+        let received = self.duty.notice(notice, &mut self.fabric)?;
         match notice {
-            Notice::Sent { message, .. } => self.progress.sent(message, ready),
-            Notice::Received { at, message } => {
-                self.progress.received(message, ready);
-                let known = self.plan.messages()[message as usize];
-                self.received_bytes += u64::from(known.bytes);
+            Notice::Sent { .. } => {}
+            Notice::Received { at, .. } => {
+                let Some(received) = received else { return Ok(()) };
+                self.carried_bytes += u64::from(received.bytes);
+                if !received.counts {
+                    return Ok(());
+                }
+                self.received += 1;
+                self.received_bytes += u64::from(received.bytes);
                 self.last_received = at;
-                self.completion.push(micros(at.since(self.posted[message as usize])));
-                let Some(flow) = self.flows.get_mut(&(known.from, known.to)) else { return Ok(()) };
-                flow.left -= 1;
-                flow.open -= 1;
-                flow.bytes += u64::from(known.bytes);
-                flow.last = at;
+                self.completion.push(micros(received.took));
+                if self.received == self.duty.planned.messages {
+                    self.queues = Some(self.queue_reports());
+                }
+                let flow = &self.duty.flows[received.flow as usize];
                 if flow.left == 0 {
-                    let flow = *flow;
-                    sink.record(&flow_record(&self.flow_report((known.from, known.to), &flow)))?;
+                    sink.record(&flow_record(&self.flow_report(flow)))?;
                 }
             }
             Notice::Failed { at, host, message, cause } => {
                 self.failed += 1;
                 let at_us = micros(at.since(self.begin));
                 sink.record(&json!({
-                    "kind": "failed", "at_us": at_us, "host": host, "message": message, "cause": cause,
+                    "kind": "failed", "at_us": at_us, "host": host, "job": self.duty.name_of(message), "cause": cause,
                 }))?;
             }
         }
@@ -333,14 +290,14 @@ impl<'a> Run<'a> {
                 (moment.up_max, moment.up_mean) = (most, mean);
             }
         }
-        let since = self.received_bytes - self.sampled_bytes;
+        let since = self.carried_bytes - self.sampled_bytes;
         moment.goodput_gbps = since as f64 * 8_000.0 / self.scenario.sample_every.0 as f64;
-        self.sampled_bytes = self.received_bytes;
+        self.sampled_bytes = self.carried_bytes;
         let mut sample = json!({
             "kind": "sample", "at_us": moment.at_us, "queues_bytes": queues,
-            "received_bytes": self.received_bytes, "events": self.fabric.events(),
+            "received_bytes": self.carried_bytes, "events": self.fabric.events(),
         });
-        let flows = self.flows.values().map(Flow::posted);
+        let flows = self.duty.flows.iter().map(|flow| self.duty.posted(flow));
         if let Some(doings) = self.notes.look(&self.fabric, self.begin, flows) {
             let counts: Vec<(&str, u64)> = DOINGS.into_iter().zip(doings).collect();
             sample["flows"] = counts.into_iter().collect();
@@ -350,7 +307,7 @@ impl<'a> Run<'a> {
         sink.progress(&Status {
             simulated: now.since(self.begin),
             received_bytes: self.received_bytes,
-            planned_bytes: self.plan.bytes(),
+            planned_bytes: self.duty.planned.bytes,
             events: self.fabric.events(),
         });
         Ok(())
@@ -361,8 +318,9 @@ impl<'a> Run<'a> {
         let settings = &self.variant.settings;
         let before =
             self.kinds.iter().flat_map(|kind| kind.links.iter().copied().zip(kind.before.iter().copied()));
-        let ran = |(&(from, to), flow): (&(u32, u32), &Flow)| {
-            let Flow { id, left, bytes, first_post, last, .. } = *flow;
+        let ran = |flow: &Flow| {
+            let Flow { id, from, to, left, bytes, first_post, last, .. } = *flow;
+            let left = u32::try_from(left).unwrap_or(u32::MAX);
             Ran { id, from, to, bytes, left, first_post, last }
         };
         // None where there is but one switch.
@@ -377,7 +335,7 @@ impl<'a> Run<'a> {
             before: before.collect(),
             uplinks: self.kinds.first().filter(leads_up).map_or(&[], |kind| &kind.links),
             waits: self.kinds.iter().map(|kind| (kind.name.clone(), self.wait_us(kind))).collect(),
-            flows: self.flows.iter().map(ran).collect(),
+            flows: self.counted().map(ran).collect(),
         })
     }
 
@@ -392,12 +350,12 @@ impl<'a> Run<'a> {
         why::wait_us(byte_ps, bytes)
     }
 
-    fn flow_report(&self, (from, to): (u32, u32), flow: &Flow) -> FlowReport {
+    fn flow_report(&self, flow: &Flow) -> FlowReport {
         let took = flow.last.since(flow.first_post);
         let counts = self.fabric.counts(flow.id).map(|(sender, _)| *sender).unwrap_or_default();
         FlowReport {
-            from,
-            to,
+            from: flow.from,
+            to: flow.to,
             bytes: flow.bytes,
             took_us: micros(took),
             goodput_gbps: flow.bytes as f64 * 8_000.0 / took.0.max(1) as f64,
@@ -409,22 +367,24 @@ impl<'a> Run<'a> {
     fn report(&self) -> Result<RunReport, RunError> {
         self.fabric.audit()?;
         let took = self.last_received.since(self.begin);
+        let jobs = self.duty.reports(self.fabric.now());
         let mut report = RunReport {
             scenario: self.scenario.name.clone(),
             variant: self.variant.name.clone(),
             seed: self.scenario.seed,
-            finished: self.progress.is_done(),
-            messages: [self.progress.received_count().into(), self.failed, self.plan.messages().len() as u64],
+            finished: self.duty.is_done(),
+            messages: [self.received, self.failed, self.duty.planned.messages],
             took_us: micros(took),
-            ideal_us: self.ideal_us(),
-            flows: self.flows.iter().map(|(&ends, flow)| self.flow_report(ends, flow)).collect(),
+            ideal_us: self.ideal_us()?,
+            flows: self.counted().map(|flow| self.flow_report(flow)).collect(),
             completion: Spread::of(self.completion.clone()),
-            bus_gbps: self.bus_gbps(took),
-            queues: self.kinds.iter().map(|kind| self.queue_report(kind)).collect(),
+            bus_gbps: self.bus_gbps(&jobs),
+            jobs,
+            queues: self.queues.clone().unwrap_or_else(|| self.queue_reports()),
             spine_bytes: self.spine_bytes(),
             ways: Ways::of(
                 &self.fabric,
-                self.flows.values().map(|flow| flow.id),
+                self.duty.flows.iter().map(|flow| flow.id),
                 self.variant.settings.paths,
             ),
             unroutable: self.fabric.unroutable(),
@@ -437,9 +397,14 @@ impl<'a> Run<'a> {
         Ok(report)
     }
 
+    /// Flows of the jobs that the run waits for.
+    fn counted(&self) -> impl Iterator<Item = &Flow> {
+        self.duty.flows.iter().filter(|flow| self.duty.counts(flow))
+    }
+
     fn add_counts(&self, report: &mut RunReport) {
         let mut windows = Vec::new();
-        for flow in self.flows.values() {
+        for flow in &self.duty.flows {
             let Some((sender, _)) = self.fabric.counts(flow.id) else { continue };
             report.packets += sender.packets;
             report.undone += sender.undone;
@@ -462,18 +427,18 @@ impl<'a> Run<'a> {
     }
 
     /// Time that the busiest sender or receiver needs for its bytes on its own link, headers included.
-    fn ideal_us(&self) -> f64 {
+    fn ideal_us(&self) -> Result<f64, RunError> {
         let hosts = self.fabric.graph().hosts as usize;
         let (mut out, mut into) = (vec![0u64; hosts], vec![0u64; hosts]);
         let config = self.scenario.config(&self.variant.settings);
         let payload = u64::from(self.variant.settings.payload_bytes);
         let around = u64::from(config.datagram_bytes_max) - payload + u64::from(config.framing_bytes);
-        for message in self.plan.messages() {
-            let bytes = u64::from(message.bytes);
-            let wire = bytes + bytes.div_ceil(payload).max(1) * around;
-            out[message.from as usize] += wire;
-            into[message.to as usize] += wire;
-        }
+        self.duty.traffic(|from, to, bytes, count| {
+            let bytes = u64::from(bytes);
+            let wire = (bytes + bytes.div_ceil(payload).max(1) * around) * count;
+            out[from as usize] += wire;
+            into[to as usize] += wire;
+        })?;
         let mut rates = vec![0.0; hosts];
         for cable in &self.scenario.graph.cables {
             if let End::Host(host) = cable.from {
@@ -481,16 +446,16 @@ impl<'a> Run<'a> {
             }
         }
         let most = out.into_iter().zip(into).map(|(out, into)| out.max(into) as f64);
-        most.zip(rates).map(|(bytes, rate)| bytes * 8e6 / rate).fold(0.0, f64::max)
+        Ok(most.zip(rates).map(|(bytes, rate)| bytes * 8e6 / rate).fold(0.0, f64::max))
     }
 
-    fn bus_gbps(&self, took: Time) -> Option<f64> {
-        match &self.scenario.workload {
-            Workload::AllReduceRing(ring) if self.progress.is_done() => {
-                Some(ring.bus_bytes_per_second(took.0) * 8e-9)
-            }
-            _ => None,
-        }
+    /// Of the first job that the run waits for and that has one.
+    fn bus_gbps(&self, jobs: &[JobReport]) -> Option<f64> {
+        jobs.iter().filter(|job| !job.background && job.finished).find_map(|job| job.bus_gbps)
+    }
+
+    fn queue_reports(&self) -> Vec<QueueReport> {
+        self.kinds.iter().map(|kind| self.queue_report(kind)).collect()
     }
 
     fn queue_report(&self, kind: &Kind) -> QueueReport {
@@ -554,8 +519,4 @@ fn flow_record(flow: &FlowReport) -> Value {
         "kind": "flow", "from": flow.from, "to": flow.to, "bytes": flow.bytes, "took_us": flow.took_us,
         "goodput_gbps": flow.goodput_gbps, "retransmitted": flow.retransmitted, "timeouts": flow.timeouts,
     })
-}
-
-fn micros(span: Time) -> f64 {
-    span.0 as f64 / 1e6
 }

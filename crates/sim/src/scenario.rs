@@ -1,13 +1,17 @@
 //! What to simulate, as plain values.
 
+use std::collections::BTreeSet;
+
 use srdma_fabric::{FabricConfig, Graph, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
 use srdma_transport::{Config, CongestionKind, SelectorKind};
 use srdma_wire::DATA_HEADER_BYTES;
-use srdma_workload::{AllReduceRing, Permutation, Plan, PlanError};
+use srdma_workload::{PlacementError, PlanError};
 
 use crate::fault::Fault;
+use crate::job::{Job, Workload};
+use crate::work::place;
 
 /// A scenario: everything that a run depends on.
 #[derive(Clone, Debug)]
@@ -20,8 +24,8 @@ pub struct Scenario {
     pub graph: Graph,
     /// All switches hash alike.
     pub polarised: bool,
-    /// What is sent.
-    pub workload: Workload,
+    /// What is sent: at least one job that is no background.
+    pub jobs: Vec<Job>,
     /// What breaks, when; times count from the first message.
     pub faults: Vec<Fault>,
     /// Simulated time after which a run ends unfinished.
@@ -92,37 +96,6 @@ impl Default for Settings {
     }
 }
 
-/// What is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Workload {
-    /// See [`Permutation`].
-    Permutation(Permutation),
-    /// See [`AllReduceRing`].
-    AllReduceRing(AllReduceRing),
-    /// Messages written out.
-    Matrix(Plan),
-}
-
-impl Workload {
-    /// Its messages.
-    pub fn plan(&self) -> Result<Plan, PlanError> {
-        match self {
-            Workload::Permutation(workload) => workload.plan(),
-            Workload::AllReduceRing(workload) => workload.plan(),
-            Workload::Matrix(plan) => Ok(plan.clone()),
-        }
-    }
-
-    /// Hosts that it needs.
-    pub fn hosts(&self) -> u32 {
-        match self {
-            Workload::Permutation(workload) => workload.hosts,
-            Workload::AllReduceRing(workload) => workload.members,
-            Workload::Matrix(plan) => plan.hosts(),
-        }
-    }
-}
-
 impl Scenario {
     /// Default settings and no faults, on `graph`.
     pub fn plain(name: &str, graph: Graph, workload: Workload) -> Scenario {
@@ -132,7 +105,7 @@ impl Scenario {
             seed: 1,
             graph,
             polarised: false,
-            workload,
+            jobs: vec![Job::plain("job 1", workload)],
             faults: Vec::new(),
             limit: DEFAULT_LIMIT,
             sample_every: DEFAULT_SAMPLE,
@@ -142,11 +115,28 @@ impl Scenario {
 
     /// What cannot be seen in one part alone.
     pub fn validate(&self) -> Result<(), ScenarioError> {
-        let (needed, there) = (self.workload.hosts(), self.graph.hosts);
-        if needed > there {
-            return Err(ScenarioError { needed, there });
+        if self.jobs.iter().all(|job| job.background) {
+            return Err(ScenarioError::Background);
         }
-        Ok(())
+        self.jobs.iter().try_for_each(|job| job.workload.validate())?;
+        self.placements().map(drop)
+    }
+
+    /// The hosts of each job, by member.
+    pub fn placements(&self) -> Result<Vec<Vec<u32>>, ScenarioError> {
+        let mut taken = BTreeSet::new();
+        let mut all = Vec::new();
+        for (number, job) in self.jobs.iter().enumerate() {
+            let (needed, there) = (job.workload.members(), self.graph.hosts);
+            if needed > there {
+                return Err(ScenarioError::Hosts { job: job.name.clone(), needed, there });
+            }
+            let hosts = place(job, self.graph.hosts, &taken, self.seed, number);
+            let hosts = hosts.map_err(|why| ScenarioError::Placement { job: job.name.clone(), why })?;
+            taken.extend(hosts.iter().copied());
+            all.push(hosts);
+        }
+        Ok(all)
     }
 
     /// Settings of the simulator for one of the variants.
@@ -162,12 +152,33 @@ impl Scenario {
     }
 }
 
-/// The workload does not fit the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("The workload needs {needed} hosts, but the network has {there}")]
-pub struct ScenarioError {
-    needed: u32,
-    there: u32,
+/// A scenario cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// All jobs are background.
+    #[error("A run needs a job that is no background")]
+    Background,
+    /// A workload is not as it should be.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A workload does not fit the network.
+    #[error("{job} needs {needed} hosts, but the network has {there}")]
+    Hosts {
+        /// Name of the job.
+        job: String,
+        /// Hosts that it needs.
+        needed: u32,
+        /// Hosts that there are.
+        there: u32,
+    },
+    /// A job finds no hosts.
+    #[error("{job}: {why}")]
+    Placement {
+        /// Its name.
+        job: String,
+        /// Why.
+        why: PlacementError,
+    },
 }
 
 /// Simulated time after which a run ends, if nothing else is said: a second.

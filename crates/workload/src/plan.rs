@@ -77,6 +77,17 @@ pub enum PlanError {
         /// For which.
         after: u32,
     },
+    /// Halving and doubling needs a power of two.
+    #[error("Halving and doubling is for 2, 4, 8, … members, not {0}")]
+    Power(u32),
+    /// Groups of a program are not groups of its members.
+    #[error("{members} members do not make groups of {size}, each once")]
+    Groups {
+        /// Members of a group.
+        size: u32,
+        /// Members of all of them.
+        members: u64,
+    },
     /// Messages wait for each other.
     #[error("Message {0} waits for itself, by way of others")]
     Circle(u32),

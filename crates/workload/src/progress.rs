@@ -3,6 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::course::{Course, Repeat, Span, Told, Wish};
 use crate::plan::{After, Plan};
 
 /// See the module. Told what has been received and what has been sent, it names what has become ready, in the order of
@@ -85,13 +86,92 @@ impl Progress {
         (0..plan.messages().len()).find(blocked).map(|number| number as u32)
     }
 
-    /// Messages received.
-    pub fn received_count(&self) -> u32 {
-        self.received
-    }
-
     /// Whether everything has been received.
     pub fn is_done(&self) -> bool {
         self.received as usize >= self.waits.len()
+    }
+}
+
+/// A plan that is carried out, round after round. A round begins when everything of the one before has landed.
+#[derive(Clone, Debug)]
+pub struct Written {
+    plan: Plan,
+    repeat: Repeat,
+    progress: Progress,
+    landed: u32,
+    from_ps: u64,
+    spans: Vec<Span>,
+    ready: Vec<u32>,
+}
+
+impl Written {
+    /// Token of the wake-up for a round; those for messages are the messages' numbers.
+    const ROUND: u32 = u32::MAX;
+
+    /// `plan` must be valid ([`Plan::validate`]).
+    pub fn new(plan: Plan, repeat: Repeat) -> Written {
+        let progress = Progress::new(&plan);
+        Written { plan, repeat, progress, landed: 0, from_ps: 0, spans: Vec::new(), ready: Vec::new() }
+    }
+
+    /// A message is posted, or its time awaited.
+    fn post(&self, now_ps: u64, token: u32, wishes: &mut Vec<Wish>) {
+        let Some(message) = self.plan.messages().get(token as usize) else { return };
+        let at_ps = self.from_ps.saturating_add(message.start_ps);
+        wishes.push(match at_ps > now_ps {
+            true => Wish::Wake { token, at_ps },
+            false => Wish::Send { token, from: message.from, to: message.to, bytes: message.bytes },
+        });
+    }
+
+    fn open(&mut self, now_ps: u64, wishes: &mut Vec<Wish>) {
+        if !self.repeat.has(self.spans.len() as u32) {
+            return;
+        }
+        let at_ps = self.repeat.opens(now_ps);
+        if at_ps > now_ps {
+            wishes.push(Wish::Wake { token: Written::ROUND, at_ps });
+            return;
+        }
+        (self.from_ps, self.landed) = (now_ps, 0);
+        if !self.spans.is_empty() {
+            self.progress = Progress::new(&self.plan);
+        }
+        self.progress.first().for_each(|message| self.post(now_ps, message, wishes));
+    }
+}
+
+impl Course for Written {
+    fn begin(&mut self, wishes: &mut Vec<Wish>) {
+        self.open(0, wishes);
+    }
+
+    fn told(&mut self, now_ps: u64, what: Told, wishes: &mut Vec<Wish>) {
+        let mut ready = core::mem::take(&mut self.ready);
+        match what {
+            Told::Received(message) => self.progress.received(message, &mut ready),
+            Told::Sent(message) => {
+                self.landed += 1;
+                self.progress.sent(message, &mut ready);
+            }
+            Told::Woken(Written::ROUND) => self.open(now_ps, wishes),
+            Told::Woken(message) => self.post(now_ps, message, wishes),
+        }
+        ready.drain(..).for_each(|message| self.post(now_ps, message, wishes));
+        self.ready = ready;
+        let through = self.progress.is_done() && self.landed as usize >= self.plan.messages().len();
+        if through && !matches!(what, Told::Woken(_)) {
+            self.spans.push(Span { from_ps: self.from_ps, to_ps: now_ps });
+            self.open(now_ps, wishes);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let rounds = self.spans.len() as u32;
+        self.repeat.times.is_some_and(|times| rounds >= times) || self.plan.messages().is_empty()
+    }
+
+    fn rounds(&self) -> &[Span] {
+        &self.spans
     }
 }

@@ -1,0 +1,156 @@
+//! `[workload]` and `[[job]]` of a scenario become jobs.
+
+use std::collections::BTreeSet;
+
+use srdma_fabric::{Graph, Time};
+use srdma_seams::Rng;
+use srdma_workload::{Collective, Exchange, Order, Pattern, Permutation, Placement, Repeat};
+
+use crate::job::{Job, Workload};
+use crate::reader::{FileError, Table};
+
+/// Collectives by name, one message at a time where that is a setting.
+pub(crate) const COLLECTIVES: [(&str, Pattern); 7] = [
+    ("allreduce-ring", Pattern::AllReduceRing),
+    ("allreduce-halving", Pattern::AllReduceHalving),
+    ("reduce-scatter", Pattern::ReduceScatterRing),
+    ("all-gather", Pattern::AllGatherRing),
+    ("all-to-all", Pattern::AllToAll { parallel: 1 }),
+    ("incast", Pattern::Incast),
+    ("outcast", Pattern::Outcast { parallel: u32::MAX }),
+];
+
+/// What a workload is, before its numbers are read.
+#[derive(Clone, Copy)]
+enum Kind {
+    Permutation,
+    Collective(Pattern),
+}
+
+fn kinds() -> Vec<(&'static str, Kind)> {
+    let mut kinds = vec![("permutation", Kind::Permutation)];
+    kinds.extend(COLLECTIVES.map(|(name, pattern)| (name, Kind::Collective(pattern))));
+    kinds
+}
+
+/// The jobs of a scenario: that of `[workload]`, or those of `[[job]]`.
+pub(crate) fn read_jobs(root: &Table<'_>, graph: &Graph, seed: u64) -> Result<Vec<Job>, FileError> {
+    let (alone, several) = (root.table("workload")?, root.tables("job")?);
+    let tables = match (alone, several.is_empty()) {
+        (Some(table), true) => vec![table],
+        (None, false) => several,
+        (Some(table), false) => return Err(table.error("there are [[job]]s beside it: make it one of them")),
+        (None, true) => return Err(root.error("[workload] is missing, or [[job]]s")),
+    };
+    let (mut jobs, mut taken): (Vec<Job>, _) = (Vec::new(), BTreeSet::new());
+    for (number, table) in tables.iter().enumerate() {
+        let job = read_job(table, graph, seed, number)?;
+        table.finish()?;
+        if jobs.iter().any(|other| other.name == job.name) {
+            return Err(table.error(&format!("name: \"{}\" is that of another job", job.name)));
+        }
+        let hosts = place(&job, graph.hosts, &taken, seed, number);
+        taken.extend(hosts.map_err(|error| table.error(&error.to_string()))?);
+        jobs.push(job);
+    }
+    if jobs.iter().all(|job| job.background) {
+        return Err(tables[0].error("background: a run needs a job that is none"));
+    }
+    Ok(jobs)
+}
+
+/// The hosts of a job.
+pub(crate) fn place(
+    job: &Job,
+    hosts: u32,
+    taken: &BTreeSet<u32>,
+    seed: u64,
+    number: usize,
+) -> Result<Vec<u32>, srdma_workload::PlacementError> {
+    let mut rng = Rng::stream(seed, "placement", number as u64);
+    job.placement.place(job.workload.members(), hosts, taken, &mut rng)
+}
+
+fn read_job(table: &Table<'_>, graph: &Graph, seed: u64, number: usize) -> Result<Job, FileError> {
+    let kinds = kinds();
+    let kind = table.choice("kind", &kinds)?;
+    let kind = table.required("kind", kind)?;
+    let name =
+        table.text("name")?.map_or_else(|| format!("job {}", number + 1), |name| name.value.to_owned());
+    let placement = read_placement(table)?;
+    let micros =
+        |key, low| Ok::<_, FileError>(table.number(key, low..=1e9)?.map(|us: f64| Time((us * 1e6) as u64)));
+    let start = micros("start_us", 0.0)?.unwrap_or(Time(0));
+    let background = table.truth("background")?.unwrap_or(false);
+    let bursts = match (micros("on_us", 0.001)?, micros("off_us", 0.0)?) {
+        (None, None) => None,
+        (Some(on), Some(off)) => Some((on.0, off.0)),
+        _ => return Err(table.error("on_us and off_us are given together or not at all")),
+    };
+    let rounds = table.whole("rounds", 1..=1_000_000)?.map(|rounds| rounds as u32);
+    let times = if background { rounds } else { Some(rounds.unwrap_or(1)) };
+    let workload = match kind.value {
+        Kind::Permutation => read_permutation(table, graph, seed)?,
+        Kind::Collective(pattern) => read_collective(table, graph, pattern)?,
+    };
+    workload.validate().map_err(|error| table.error(&error.to_string()))?;
+    Ok(Job { name, workload, placement, start, repeat: Repeat { times, bursts }, background })
+}
+
+fn read_placement(table: &Table<'_>) -> Result<Placement, FileError> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Word {
+        Consecutive,
+        Random,
+        Stride,
+    }
+    let words = [("consecutive", Word::Consecutive), ("random", Word::Random), ("stride", Word::Stride)];
+    let word = table.choice("placement", &words)?.map(|found| found.value);
+    let stride = table.whole("stride", 1..=1 << 20)?.map(|stride| stride as u32);
+    let order = match (word, stride) {
+        (None | Some(Word::Stride), Some(stride)) => Order::Stride(stride),
+        (Some(Word::Stride), None) => return Err(table.error("stride is missing")),
+        (Some(_), Some(_)) => return Err(table.error("stride is for placement = \"stride\" only")),
+        (Some(Word::Random), None) => Order::Random,
+        (None | Some(Word::Consecutive), None) => Order::Consecutive,
+    };
+    let count = |key| Ok::<_, FileError>(table.whole(key, 1..=1 << 20)?.map(|count| count as u32));
+    let first = table.whole("first", 0..=1 << 20)?.map(|first| first as u32);
+    let (segments, segment_hosts) = (count("segments")?.unwrap_or(1), count("segment_hosts")?);
+    if segments > 1 && segment_hosts.is_none() {
+        return Err(table.error("segment_hosts is missing: how many hosts has one of the segments"));
+    }
+    let block = count("block")?.unwrap_or(1);
+    Ok(Placement { first, segments, segment_hosts: segment_hosts.unwrap_or(0), block, order })
+}
+
+fn hosts(table: &Table<'_>, graph: &Graph) -> Result<u32, FileError> {
+    Ok(table.whole("hosts", 2..=graph.hosts.into())?.map_or(graph.hosts, |hosts| hosts as u32))
+}
+
+fn bytes(table: &Table<'_>) -> Result<u64, FileError> {
+    let kib = table.required("kib", table.number("kib", 0.001..=1e9)?)?;
+    Ok((kib * 1024.0) as u64)
+}
+
+fn read_permutation(table: &Table<'_>, graph: &Graph, seed: u64) -> Result<Workload, FileError> {
+    let (hosts, bytes) = (hosts(table, graph)?, bytes(table)?);
+    let message_bytes = table.whole("message_kib", 1..=1 << 20)?.map_or(bytes.min(1 << 30), |kib| kib << 10);
+    let seed = table.whole("seed", 0..=u64::MAX)?.unwrap_or(seed);
+    Ok(Workload::Permutation(Permutation { hosts, bytes, message_bytes, seed }))
+}
+
+fn read_collective(table: &Table<'_>, graph: &Graph, pattern: Pattern) -> Result<Workload, FileError> {
+    let (members, bytes) = (hosts(table, graph)?, bytes(table)?);
+    let slices = table.whole("slices", 1..=1024)?.unwrap_or(1) as u32;
+    let parallel = |default: u32| {
+        let found = table.whole("parallel", 1..=1 << 20)?;
+        Ok::<_, FileError>(found.map_or(default, |parallel| parallel as u32))
+    };
+    let pattern = match pattern {
+        Pattern::AllToAll { parallel: one } => Pattern::AllToAll { parallel: parallel(one)? },
+        Pattern::Outcast { parallel: all } => Pattern::Outcast { parallel: parallel(all)? },
+        other => other,
+    };
+    Ok(Workload::Collective(Collective { members, exchange: Exchange { pattern, bytes, slices } }))
+}
