@@ -165,6 +165,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, watch: Option<Watch>) -> io::Result<()
         if std::panic::catch_unwind(work).is_err() {
             shared.fail();
         }
+        clock::expect_within(None);
     };
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();

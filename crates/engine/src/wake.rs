@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use srdma_ring::SleepUntil;
 use srdma_seams::Now;
 
+use crate::clock;
+
 /// Descriptors that the sleeper can wait for beside the socket.
 pub const OTHERS_MAX: usize = 6;
 
@@ -137,8 +139,10 @@ impl Pillow {
             libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
         });
         let timeout = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        clock::expect_within(until.map(|until| until.since(now)));
         // SAFETY: `count` of `fds`, and `timeout`, live across the call; no signal mask is given.
         unsafe { libc::ppoll(fds.as_mut_ptr(), count as libc::nfds_t, timeout, std::ptr::null()) };
+        clock::awake();
         if fds[0].revents != 0 {
             // A kick, or something that is no timer: then this does not succeed.
             self.set(false);

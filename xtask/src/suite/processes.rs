@@ -25,6 +25,10 @@ pub fn steps(soak: bool) -> Vec<Step> {
     vec![
         Step::new("faults/client-stopped", |setting| stopped(setting, true)),
         Step::new("faults/server-stopped", |setting| stopped(setting, false)),
+        Step::new("faults/clocks-jump ib_write_bw", |setting| {
+            clocks_jump(setting.launcher()?, "ib_write_bw")
+        }),
+        Step::new("faults/clocks-jump ib_read_bw", |setting| clocks_jump(setting.launcher()?, "ib_read_bw")),
         Step::new("faults/client-killed", client_killed),
         Step::new("faults/forks-under-traffic", move |setting| forks(setting.launcher()?, children)),
         Step::new("faults/exit-under-traffic", exit_under_traffic),
@@ -51,6 +55,24 @@ fn stopped(setting: &Setting<'_>, client_is: bool) -> Result<String> {
     let ended = judge(&done)?;
     nothing_remains(&fabric)?;
     Ok(ended)
+}
+
+/// Under traffic the wall clocks of both sides jump there and back by an hour, and the monotonic ones leap ahead by one, as
+/// in a virtual machine that was paused: nobody was silent for that long, and all goes on.
+fn clocks_jump(launcher: &Launcher, program: &str) -> Result<String> {
+    // The last leap is 4.3 s after a program's start; a side that ends before has not met it.
+    const LEAPS_OVER: Duration = Duration::from_millis(4_300);
+    let fabric = Fabric::build(Spec::spines(Some(200)))?;
+    let clock = launcher.c_library("jumping_clock")?;
+    let mut pair = Pair::new("env JUMPS=5 JUMP_S=3600").limit(60);
+    pair.argv.push(format!("LD_PRELOAD={}", clock.display()));
+    pair.argv.extend([program, "-F", "-n", "8000"].map(str::to_owned));
+    let done = pair.run(launcher, &fabric)?.success()?;
+    for side in [&done.client, &done.server] {
+        ensure!(side.wall > LEAPS_OVER, "ended before the last leap: {}", side.story());
+    }
+    nothing_remains(&fabric)?;
+    Ok(format!("{} packets sent again", done.client_stats()?.retransmitted()))
 }
 
 fn stop_for_a_while(program: &Running) {
