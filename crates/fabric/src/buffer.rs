@@ -76,6 +76,11 @@ impl Buffers {
         waiting + u64::from(bytes) <= most
     }
 
+    /// Whether `bytes` more fit at all, be it fair or not.
+    pub fn has_room(&mut self, link: u32, bytes: u32) -> bool {
+        self.pool(link).is_none_or(|pool| pool.used + u64::from(bytes) <= pool.limits.bytes)
+    }
+
     /// A packet joined the queue of `link` and will have left at `departs`.
     pub fn take(&mut self, link: u32, departs: Time, bytes: u32) {
         let Some(pool) = self.pool(link) else { return };

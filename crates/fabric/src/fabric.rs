@@ -42,6 +42,8 @@ pub struct FabricConfig {
     pub audit_every: u64,
     /// Every switch hashes alike, as identical ones do when nobody seeds them.
     pub polarised: bool,
+    /// Switches cut the payload off what they have no room for, and send the header on.
+    pub trims: bool,
     /// A bug to commit on purpose, so that tests can show that they would notice it.
     #[doc(hidden)]
     pub planted: Option<Planted>,
@@ -78,6 +80,7 @@ impl Default for FabricConfig {
             holds_max: 4096,
             audit_every: 1 << 16,
             polarised: false,
+            trims: false,
             planted: None,
         }
     }
@@ -225,6 +228,7 @@ impl<G: Ground> Fabric<G> {
             .collect();
         let mut network = Network::new(links, hops, routes, switch_seeds, graph.hosts, config.planted);
         network.buffers = buffers(&graph, &network.hops);
+        network.trims = config.trims;
         let mut hosts = Vec::new();
         let mut keys = Vec::new();
         for host in 0..graph.hosts {

@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 
 use crate::link::QueueLimits;
 use crate::time::{Rate, Time};
-use crate::topology::{check_queue, within, Cable, End, Graph, Group, Switch, TopologyError, HOSTS_MAX};
+use crate::topology::{
+    check_queue, within, Cable, End, Graph, Group, Switch, TopologyError, CABLES_MAX, HOSTS_MAX,
+};
 
 /// A tier of switches, and the cables below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +92,10 @@ impl FatTree {
                     )?
             }
         };
+        let upwards = u64::from(pods) * u64::from(low) * u64::from(lowest.radix_up);
+        let to_core = u64::from(pods) * u64::from(middle) * u64::from(self.tiers[1].radix_up);
+        let cables = u64::from(self.hosts) + upwards + to_core;
+        within("cables in all", "up to 4194304", cables, 1, CABLES_MAX)?;
         Ok(Counts { pods, low, middle, high })
     }
 

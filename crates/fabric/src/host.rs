@@ -123,6 +123,13 @@ impl<G: Ground> Host<G> {
         match &cargo.header {
             Header::Data(data) => self.batch.push(from, &Packet::Data(*data), payload, hop.ce),
             Header::Other(packet) => self.batch.push(from, packet, payload, hop.ce),
+            Header::Trimmed(data) => {
+                let data = *data;
+                network.packets.remove(place);
+                let now = network.now.now();
+                return self
+                    .call(network, notices, |nic, world, watch| nic.trimmed(now, &data, world, watch));
+            }
             Header::None => {}
         }
         network.packets.remove(place);

@@ -14,7 +14,7 @@ use crate::link::QueueLimits;
 use crate::ports::PORTS_MAX;
 use crate::time::{Rate, Time};
 use crate::topology::{
-    check_queue, within, Cable, End, Graph, Group, Switch, TopologyError, HOSTS_MAX, SWITCHES_MAX,
+    check_queue, within, Cable, End, Graph, Group, Switch, TopologyError, CABLES_MAX, HOSTS_MAX, SWITCHES_MAX,
 };
 
 /// See the module. Every NIC is a host of the [`Graph`], numbered segment by segment and server by server.
@@ -66,7 +66,11 @@ impl Hpn {
         self.check_core()?;
         let switches = u64::from(self.planes)
             * u64::from(self.pods * (self.segments * self.nics + self.aggs) + self.cores);
-        within("switches in all", "up to 65536", switches, 1, SWITCHES_MAX)
+        within("switches in all", "up to 65536", switches, 1, SWITCHES_MAX)?;
+        let upwards = u64::from(self.tors()) * u64::from(self.aggs);
+        let to_core = u64::from(self.planes * self.pods * self.aggs) * u64::from(self.agg_uplinks);
+        let cables = hosts * u64::from(self.planes) + upwards + to_core;
+        within("cables in all", "up to 4194304", cables, 1, CABLES_MAX)
     }
 
     fn check_core(&self) -> Result<(), TopologyError> {

@@ -38,8 +38,10 @@ pub struct LinkCounts {
     pub bytes: u64,
     /// Packets that got a congestion mark here.
     pub marked: u64,
-    /// Packets that the queue had no room for.
+    /// Packets that there was no room for in the queue or the switch.
     pub overflowed: u64,
+    /// Packets that there was room for after their payload was cut off.
+    pub trimmed: u64,
     /// Packets lost on the wire by chance.
     pub lost: u64,
     /// Packets spoilt on the wire and thrown away behind it.
@@ -187,11 +189,13 @@ impl Link {
     }
 
     /// A packet found no room in the switch.
-    pub(crate) fn overflow(&mut self) {
-        match self.is_up {
-            true => self.counts.overflowed += 1,
-            false => self.counts.cut += 1,
+    pub(crate) fn overflow(&mut self) -> Refusal {
+        if !self.is_up {
+            self.counts.cut += 1;
+            return Refusal::Down;
         }
+        self.counts.overflowed += 1;
+        Refusal::Overflow
     }
 
     /// A packet joins the queue.
@@ -201,12 +205,33 @@ impl Link {
             return Err(Refusal::Down);
         }
         let wait = self.busy_until.since(now);
-        let service = self.rate.serialisation(bytes.into());
-        let backlog = wait.after(service);
+        let backlog = wait.after(self.rate.serialisation(bytes.into()));
         if backlog > self.limit {
             self.counts.overflowed += 1;
             return Err(Refusal::Overflow);
         }
+        Ok(self.take(now, bytes, (wait, backlog), is_marked))
+    }
+
+    /// A packet that was refused joins the queue without its payload. Headers have as much room again as there is for
+    /// packets.
+    pub(crate) fn offer_header(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        is_marked: bool,
+    ) -> Result<Accepted, Refusal> {
+        let wait = self.busy_until.since(now);
+        let backlog = wait.after(self.rate.serialisation(bytes.into()));
+        if backlog.0 / 2 > self.limit.0 {
+            return Err(Refusal::Overflow);
+        }
+        self.counts.overflowed -= 1;
+        self.counts.trimmed += 1;
+        Ok(self.take(now, bytes, (wait, backlog), is_marked))
+    }
+
+    fn take(&mut self, now: Time, bytes: u32, (wait, backlog): (Time, Time), is_marked: bool) -> Accepted {
         let departs = now.after(backlog);
         self.busy_until = departs;
         let marked = !is_marked && self.marks(backlog);
@@ -224,7 +249,7 @@ impl Link {
             (false, Some(flaws)) => flaws.judge(),
         };
         let arrives = departs.after(self.delay());
-        Ok(Accepted { departs, arrives, marked, fate, epoch: self.cuts.len() as u16 })
+        Accepted { departs, arrives, marked, fate, epoch: self.cuts.len() as u16 }
     }
 
     fn marks(&mut self, backlog: Time) -> bool {

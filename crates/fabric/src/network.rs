@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::buffer::Buffers;
 use crate::fabric::Planted;
-use crate::link::Link;
+use crate::link::{Accepted, Link, Refusal};
 use crate::loss::Fate;
 use crate::packet::{Cargo, Hop, Packets};
 use crate::queue::{Entry, EventQueue};
@@ -61,7 +61,7 @@ pub struct Audit {
     pub injected: (u64, u64),
     /// Handed to a host's RNIC.
     pub delivered: (u64, u64),
-    /// Overflowed, lost, cut off, or without a way.
+    /// Overflowed, lost, spoilt, cut off, or without a way; bytes include payloads that were cut off.
     pub dropped: (u64, u64),
     /// On their way.
     pub flying: (u64, u64),
@@ -104,6 +104,8 @@ pub(crate) struct Network {
     pub planted: Option<Planted>,
     /// Of switches that have one for all their queues.
     pub buffers: Buffers,
+    /// Switches cut the payload off what they have no room for.
+    pub trims: bool,
     spacing: Time,
     events: EventQueue,
     turns: Turns,
@@ -144,6 +146,7 @@ impl Network {
             events_done: 0,
             planted,
             buffers: Buffers::default(),
+            trims: false,
             spacing,
             events: EventQueue::new(spacing),
             turns: Turns::new(nodes, lookahead),
@@ -208,22 +211,40 @@ impl Network {
     }
 
     fn transmit(&mut self, link: u32, place: u32) {
-        let packet = self.packets.hop_mut(place);
+        let Hop { bytes, ce, .. } = *self.packets.hop_mut(place);
         let at = &mut self.links[link as usize];
-        if !self.buffers.is_none()
-            && !self.buffers.admits(link, self.now, at.queue_bytes(self.now), packet.bytes)
-        {
-            at.overflow();
+        let shared = !self.buffers.is_none();
+        let taken = match shared && !self.buffers.admits(link, self.now, at.queue_bytes(self.now), bytes) {
+            true => Err(at.overflow()),
+            false => at.offer(self.now, bytes, ce),
+        };
+        match taken {
+            Ok(taken) => self.send_off(link, place, taken),
+            Err(Refusal::Overflow) if self.trims => self.send_header(link, place),
+            Err(_) => self.drop_packet(place),
+        }
+    }
+
+    fn send_off(&mut self, link: u32, place: u32, taken: Accepted) {
+        let packet = self.packets.hop_mut(place);
+        packet.epoch = taken.epoch;
+        packet.fate = taken.fate;
+        packet.ce = (packet.ce | taken.marked) & (taken.fate != Fate::Bleached);
+        self.buffers.take(link, taken.departs, packet.bytes);
+        self.events.push(Event::Arrive { link, place }.entry(taken.arrives));
+    }
+
+    /// There is no room for the whole packet.
+    #[cold]
+    fn send_header(&mut self, link: u32, place: u32) {
+        let Some(gone) = self.packets.trim(place) else { return self.drop_packet(place) };
+        self.totals.dropped.1 += u64::from(gone);
+        let Hop { bytes, ce, .. } = *self.packets.hop_mut(place);
+        if !self.buffers.has_room(link, bytes) {
             return self.drop_packet(place);
         }
-        match at.offer(self.now, packet.bytes, packet.ce) {
-            Ok(taken) => {
-                packet.epoch = taken.epoch;
-                packet.fate = taken.fate;
-                packet.ce = (packet.ce | taken.marked) & (taken.fate != Fate::Bleached);
-                self.buffers.take(link, taken.departs, packet.bytes);
-                self.events.push(Event::Arrive { link, place }.entry(taken.arrives));
-            }
+        match self.links[link as usize].offer_header(self.now, bytes, ce) {
+            Ok(taken) => self.send_off(link, place, taken),
             Err(_) => self.drop_packet(place),
         }
     }

@@ -21,6 +21,8 @@ pub struct Origin {
 pub(crate) enum Header {
     Data(Data),
     Other(Box<Packet>),
+    /// Of a data packet that a switch has cut the payload off.
+    Trimmed(Data),
     /// The place is free.
     None,
 }
@@ -95,6 +97,16 @@ impl Packets {
 
     pub fn get(&self, place: u32) -> (&Hop, &Cargo) {
         (&self.hops[place as usize], &self.cargoes[place as usize])
+    }
+
+    /// Cuts the payload off a data packet; the bytes that are gone, if it had any.
+    pub fn trim(&mut self, place: u32) -> Option<u32> {
+        let (hop, cargo) = (&mut self.hops[place as usize], &mut self.cargoes[place as usize]);
+        let Header::Data(data) = cargo.header else { return None };
+        let gone = core::mem::take(&mut cargo.payload_bytes);
+        cargo.header = Header::Trimmed(data);
+        hop.bytes -= gone;
+        Some(gone).filter(|&gone| gone > 0)
     }
 
     /// The packet's way is over.

@@ -72,13 +72,21 @@ impl Routes {
             }
         }
         self.groups = vec![(0, 0); switches * self.classes.len()];
+        // The links upwards of a switch are the same for most classes.
+        let mut latest = vec![(0, 0); switches];
         for (class, leaves) in self.classes.iter().enumerate() {
             let distance = distances(leaves, &into);
             for switch in (0..switches).filter(|&switch| distance[switch] != FAR) {
-                let start = self.members.len() as u32;
                 let nearer = |&&(_, to): &&(u32, u32)| distance[to as usize] < distance[switch];
-                self.members.extend(out[switch].iter().filter(nearer).map(|&(link, _)| link));
-                self.groups[switch * self.classes.len() + class] = (start, self.members.len() as u32 - start);
+                let links = || out[switch].iter().filter(nearer).map(|&(link, _)| link);
+                let (start, count): (u32, u32) = latest[switch];
+                let known = &self.members[start as usize..(start + count) as usize];
+                if !links().eq(known.iter().copied()) {
+                    let start = self.members.len() as u32;
+                    self.members.extend(links());
+                    latest[switch] = (start, self.members.len() as u32 - start);
+                }
+                self.groups[switch * self.classes.len() + class] = latest[switch];
             }
             for (position, &leaf) in leaves.iter().enumerate() {
                 self.groups[leaf as usize * self.classes.len() + class] = (position as u32, LOCAL);

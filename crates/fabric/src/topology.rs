@@ -138,6 +138,8 @@ pub enum TopologyError {
 
 /// Hosts in an IPv4 network of ours.
 pub(crate) const HOSTS_MAX: u32 = 1 << 20;
+/// Cables that a description may have.
+pub(crate) const CABLES_MAX: u64 = 1 << 22;
 /// No more switches than a datacentre has.
 pub(crate) const SWITCHES_MAX: u64 = 1 << 16;
 
@@ -250,6 +252,8 @@ impl LeafSpine {
         within("spines", "1 to 4096", self.spines.into(), 1, 4096)?;
         let hosts = u64::from(self.leaves) * u64::from(self.hosts_per_leaf);
         within("leaves × hosts_per_leaf", "2 to 1048576", hosts, 2, HOSTS_MAX.into())?;
+        let cables = hosts + u64::from(self.leaves) * u64::from(self.spines);
+        within("cables in all", "up to 4194304", cables, 1, CABLES_MAX)?;
         let delays = self.host_delay.0.max(self.spine_delay.0);
         within("delay (ps)", "up to a second", delays, 0, 1_000_000_000_000)?;
         check_queue(&self.queue)
@@ -308,10 +312,11 @@ mod tests {
     #[test]
     fn nonsense_is_refused_by_name() {
         type Change = fn(&mut LeafSpine);
-        let cases: [(Change, &str); 5] = [
+        let cases: [(Change, &str); 6] = [
             (|net| net.leaves = 0, "leaves must be 1 to 4096, not 0"),
             (|net| net.spines = 5000, "spines must be 1 to 4096, not 5000"),
             (|net| (net.leaves, net.hosts_per_leaf) = (1, 1), "leaves × hosts_per_leaf must be 2"),
+            (|net| (net.leaves, net.spines) = (4096, 4096), "cables in all must be up to 4194304"),
             (|net| net.queue.ecn_max_bytes = 1 << 21, "cannot mark from 65536 to 2097152"),
             (|net| net.spine_delay = Time::MAX, "delay (ps) must be up to a second"),
         ];

@@ -6,7 +6,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use srdma_fabric::{Fabric, FabricConfig, FlowId, LeafSpine, Nothing, Notice, Post, QueueLimits, Rate, Time};
+use srdma_fabric::{
+    Change, Fabric, FabricConfig, FlowId, Graph, Hpn, LeafSpine, LinkId, Nothing, Notice, Post, QueueLimits,
+    Rate, SharedBuffer, Time,
+};
 use srdma_transport::Config;
 
 struct Counting;
@@ -28,9 +31,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn fabric() -> Fabric<Nothing> {
+const QUEUE: QueueLimits = QueueLimits { bytes: 8 << 20, ecn_min_bytes: 200 << 10, ecn_max_bytes: 800 << 10 };
+
+fn leaf_spine() -> Graph {
     let rate = Rate::from_bits_per_second(100_000_000_000).unwrap();
-    let graph = LeafSpine {
+    let network = LeafSpine {
         leaves: 2,
         hosts_per_leaf: 8,
         spines: 8,
@@ -38,8 +43,33 @@ fn fabric() -> Fabric<Nothing> {
         spine_rate: rate,
         host_delay: Time::from_nanos(500),
         spine_delay: Time::from_nanos(500),
-        queue: QueueLimits { bytes: 8 << 20, ecn_min_bytes: 200 << 10, ecn_max_bytes: 800 << 10 },
+        queue: QUEUE,
     };
+    network.graph().unwrap()
+}
+
+/// Two ports for each host.
+fn planes() -> Graph {
+    let rate = Rate::from_bits_per_second(50_000_000_000).unwrap();
+    let network = Hpn {
+        pods: 1,
+        segments: 2,
+        servers: 4,
+        nics: 2,
+        planes: 2,
+        aggs: 4,
+        agg_uplinks: 0,
+        cores: 0,
+        port_rate: rate,
+        uplink_rate: rate,
+        port_delay: Time::from_nanos(500),
+        uplink_delay: Time::from_nanos(500),
+        queue: QUEUE,
+    };
+    network.graph().unwrap()
+}
+
+fn fabric(graph: Graph) -> Fabric<Nothing> {
     let transport = Config {
         unit_packets_max: 1,
         window_max_bytes: 1 << 20,
@@ -47,12 +77,29 @@ fn fabric() -> Fabric<Nothing> {
         ..Config::default()
     };
     let config = FabricConfig { transport, ..FabricConfig::default() };
-    Fabric::new(config, graph.graph().unwrap(), |_| Nothing).unwrap()
+    Fabric::new(config, graph, |_| Nothing).unwrap()
 }
 
 #[test]
 fn steady_traffic_hardly_allocates() {
-    let mut fabric = fabric();
+    let (allocated, sent) = steady(fabric(leaf_spine()));
+    assert!(sent > 50_000, "traffic flows: {sent}");
+    assert!(allocated <= sent / 20, "{allocated} allocations for {sent} packets");
+    // Ports, shared buffers and what wires do besides add nothing to what the RNICs need.
+    let (plain, sent) = steady(fabric(planes()));
+    let mut graph = planes();
+    let buffer = Some(SharedBuffer { bytes: 256 << 20, alpha_128ths: 1024 });
+    graph.switches.iter_mut().for_each(|switch| switch.buffer = buffer);
+    let mut full = fabric(graph);
+    let links: Vec<LinkId> = (0..full.links().len() as u32).map(LinkId).collect();
+    full.change_at(Time(0), links, Change::Bursts { loss_ppm: 1, packets: 1_000_000 });
+    let (with, same) = steady(full);
+    assert!(sent > 50_000 && same.abs_diff(sent) < sent / 100, "{sent} and {same} packets");
+    assert!(with <= plain + plain / 20 + 100, "{with} allocations, {plain} without");
+}
+
+/// Allocations, and packets sent, in three milliseconds.
+fn steady(mut fabric: Fabric<Nothing>) -> (u64, u64) {
     let flows: Vec<FlowId> = (0..16).map(|host| fabric.connect(host, (host + 8) % 16).unwrap()).collect();
     let mut notices = Vec::with_capacity(1024);
     let mut posted = 0;
@@ -79,7 +126,5 @@ fn steady_traffic_hardly_allocates() {
     };
     let (before, sent) = (ALLOCATIONS.load(Ordering::Relaxed), packets(&fabric));
     run(&mut fabric, Time::from_nanos(6_000_000));
-    let (allocated, sent) = (ALLOCATIONS.load(Ordering::Relaxed) - before, packets(&fabric) - sent);
-    assert!(sent > 50_000, "traffic flows: {sent}");
-    assert!(allocated <= sent / 20, "{allocated} allocations for {sent} packets");
+    (ALLOCATIONS.load(Ordering::Relaxed) - before, packets(&fabric) - sent)
 }

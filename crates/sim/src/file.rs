@@ -10,7 +10,7 @@ use toml::Spanned;
 use crate::capacity::check_windows;
 use crate::fault::read_fault;
 use crate::job::{Job, Workload};
-use crate::network::read_network;
+use crate::network::{read_network, Network};
 use crate::reader::{FileError, Source, Table};
 use crate::scenario::{Scenario, Settings, Variant};
 use crate::scenario::{DEFAULT_LIMIT, DEFAULT_SAMPLE, SELECTORS};
@@ -53,8 +53,8 @@ pub(crate) fn parse_with(
     let name = root.text("name")?.map_or("scenario", |found| found.value).to_owned();
     let seed = root.whole("seed", 0..=u64::MAX)?.unwrap_or(1);
     let topology = root.table("topology")?;
-    let (graph, polarised) = match graph {
-        Some(graph) => (graph, false),
+    let Network { graph, polarised, trims } = match graph {
+        Some(graph) => Network { graph, polarised: false, trims: false },
         None => read_network(&root.required("[topology]", topology)?)?,
     };
     let base = match root.table("transport")? {
@@ -78,7 +78,8 @@ pub(crate) fn parse_with(
     let (limit, sample_every) = read_run(root.table("run")?)?;
     let variants = read_variants(&root, &base, &graph)?;
     root.finish()?;
-    let scenario = Scenario { name, seed, graph, polarised, jobs, faults, limit, sample_every, variants };
+    let scenario =
+        Scenario { name, seed, graph, polarised, trims, jobs, faults, limit, sample_every, variants };
     scenario.validate().map_err(|error| root.error(&error.to_string()))?;
     Ok(scenario)
 }

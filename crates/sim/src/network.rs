@@ -15,14 +15,23 @@ const DEFAULT_DELAY: Time = Time::from_nanos(500);
 type Read = fn(&Table<'_>) -> Result<Graph, FileError>;
 const KINDS: [(&str, Read); 3] = [("leaf-spine", leaf_spine), ("fat-tree", fat_tree), ("hpn", hpn)];
 
-/// A network, and whether its switches all hash alike.
-pub(crate) fn read_network(table: &Table<'_>) -> Result<(Graph, bool), FileError> {
+/// A network, and what all its switches have in common.
+pub(crate) struct Network {
+    pub graph: Graph,
+    /// They hash alike.
+    pub polarised: bool,
+    /// They cut off payloads that they have no room for.
+    pub trims: bool,
+}
+
+pub(crate) fn read_network(table: &Table<'_>) -> Result<Network, FileError> {
     let read = table.choice("kind", &KINDS)?.map_or(leaf_spine as Read, |found| found.value);
     let polarised = table.truth("polarised")?.unwrap_or(false);
+    let trims = table.truth("trim")?.unwrap_or(false);
     let buffer = shared_buffer(table)?;
     let mut graph = read(table)?;
     graph.switches.iter_mut().for_each(|switch| switch.buffer = buffer);
-    Ok((graph, polarised))
+    Ok(Network { graph, polarised, trims })
 }
 
 fn leaf_spine(table: &Table<'_>) -> Result<Graph, FileError> {

@@ -113,10 +113,12 @@ pub struct RunReport {
     pub timeouts: u64,
     /// See `timeouts`.
     pub suspected: u64,
-    /// Packets marked, overflowed, lost on the wire, spoilt on it, cut off, without a way.
+    /// Packets marked, overflowed, cut down to their headers, lost on the wire, spoilt on it, cut off, without a way.
     pub marked: u64,
     /// See `marked`.
     pub overflowed: u64,
+    /// See `marked`.
+    pub trimmed: u64,
     /// See `marked`.
     pub lost: u64,
     /// See `marked`.
@@ -163,7 +165,7 @@ impl RunReport {
             "spine_bytes": spines, "spine_imbalance": self.imbalance(), "ways": self.ways.json(),
             "packets": self.packets, "retransmitted": retransmitted, "losses_undone": self.undone,
             "timeouts": self.timeouts, "paths_suspected": self.suspected,
-            "marked": self.marked,
+            "marked": self.marked, "trimmed": self.trimmed,
             "dropped": { "overflow": self.overflowed, "lost": self.lost, "corrupt": self.corrupted, "cut": self.cut, "no_way": self.unroutable },
             "window_bytes": spread(&self.window),
             "events": self.events, "trace_hash": format!("{:016x}", self.trace_hash),
@@ -240,6 +242,9 @@ pub fn table(runs: &[RunReport]) -> String {
     row("sent again", &|run| again(run));
     row("time-outs / paths held dead", &|run| format!("{} / {}", run.timeouts, run.suspected));
     row("congestion marks", &|run| run.marked.to_string());
+    if runs.iter().any(|run| run.trimmed > 0) {
+        row("cut down to their headers", &|run| run.trimmed.to_string());
+    }
     row("dropped: overflow / lost / corrupt / cut / no way", &|run| {
         format!("{} / {} / {} / {} / {}", run.overflowed, run.lost, run.corrupted, run.cut, run.unroutable)
     });

@@ -420,6 +420,7 @@ impl<'a> Run<'a> {
             let counts = link.counts();
             report.marked += counts.marked;
             report.overflowed += counts.overflowed;
+            report.trimmed += counts.trimmed;
             report.lost += counts.lost;
             report.corrupted += counts.corrupted;
             report.cut += counts.cut;

@@ -24,6 +24,8 @@ pub struct Scenario {
     pub graph: Graph,
     /// All switches hash alike.
     pub polarised: bool,
+    /// Switches cut payloads off that they have no room for.
+    pub trims: bool,
     /// What is sent: at least one job that is no background.
     pub jobs: Vec<Job>,
     /// What breaks, when; times count from the first message.
@@ -105,6 +107,7 @@ impl Scenario {
             seed: 1,
             graph,
             polarised: false,
+            trims: false,
             jobs: vec![Job::plain("job 1", workload)],
             faults: Vec::new(),
             limit: DEFAULT_LIMIT,
@@ -147,6 +150,7 @@ impl Scenario {
             transport: settings.transport(),
             order: settings.order,
             polarised: self.polarised,
+            trims: self.trims,
             ..FabricConfig::default()
         }
     }

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use srdma_fabric::Change;
+use srdma_seams::Rng;
 use srdma_sim::{run, RunReport, Scenario, Sink, Status};
 
 struct Nowhere;
@@ -213,6 +214,101 @@ fn one_buffer_for_all_queues_of_a_switch_is_written_as_such() {
     let shared = report(&small.replace("[run]", "[transport]\npaths = 1\nselector = \"single\"\n[run]"));
     let longest = shared.queues.iter().map(|queue| queue.max_bytes).max().unwrap();
     assert!(shared.overflowed > 0 && longest <= (256 << 10) * 34 / 100, "half of what is free: {longest}");
+}
+
+#[test]
+fn what_there_is_no_room_for_is_trimmed_where_switches_do_that() {
+    let shallow = LEAF
+        .replace(
+            "[workload]",
+            "queue_kib = 100\necn_min_kib = 50\necn_max_kib = 100\ntrim = true\n[workload]",
+        )
+        .replace("[run]", "[transport]\npaths = 1\nselector = \"single\"\n[run]");
+    let trimmed = report(&shallow);
+    assert!(trimmed.trimmed > 10, "{trimmed:?}");
+    assert!(srdma_sim::table(std::slice::from_ref(&trimmed)).contains("cut down to their headers"));
+    let dropped = report(&shallow.replace("trim = true", "trim = false"));
+    assert!(dropped.trimmed == 0 && dropped.overflowed > 10, "{dropped:?}");
+}
+
+const FAULTS: &str = r#"
+[[fault]]
+on = "pod1"
+what = "loss"
+percent = 3
+burst_packets = 4
+[[fault]]
+on = "tor0>agg1"
+what = "down"
+at_us = 3
+until_us = 4
+every_us = 9
+times = 3
+[run]"#;
+
+/// `text` with one to three changes of lines.
+fn mutilated(text: &str, rng: &mut Rng) -> String {
+    const VALUES: [&str; 14] = [
+        "0",
+        "1",
+        "3",
+        "-1",
+        "4097",
+        "18446744073709551615",
+        "1e9",
+        "nan",
+        "true",
+        "\"x\"",
+        "[]",
+        "0.1",
+        "{}",
+        "",
+    ];
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for _ in 0..=rng.below(2) {
+        let place = rng.below(lines.len() as u64) as usize;
+        match rng.below(4) {
+            0 => drop(lines.remove(place)),
+            1 => lines.insert(place, lines[rng.below(lines.len() as u64) as usize].clone()),
+            2 => {
+                let key = lines[place].split('=').next().unwrap_or("").to_owned();
+                lines[place] = format!("{key}= {}", VALUES[rng.below(VALUES.len() as u64) as usize]);
+            }
+            _ => {
+                let at = rng.below(lines[place].chars().count() as u64 + 1) as usize;
+                lines[place] = lines[place].chars().take(at).collect();
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+/// Whatever a scenario says of a network and its faults, it is read or refused with its file and line.
+#[test]
+fn mutilated_networks_are_refused_by_line_or_read() {
+    let pods = "pods = 2\ncores_per_plane = 8\nagg_uplinks = 4\nbuffer_kib = 9000\n[workload]";
+    let thin = "tor_oversubscription = 2\nalpha = 2\nbuffer_kib = 4000\ntrim = true\n[workload]";
+    let texts = [HPN.replace("[workload]", pods), TREE.replace("[workload]", thin)];
+    let texts = texts.map(|text| text.replace("[run]", FAULTS));
+    texts.iter().for_each(|text| drop(parse(text)));
+    let (mut read, mut refused) = (0, 0);
+    for seed in 0..4_000 {
+        let mut rng = Rng::stream(seed, "mutilated", 0);
+        let text = mutilated(&texts[rng.below(2) as usize], &mut rng);
+        match srdma_sim::parse("net.toml", &text, None, None) {
+            Ok(scenario) => {
+                scenario.graph.validate().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                read += 1;
+            }
+            Err(error) => {
+                let lines = text.matches('\n').count() + 1;
+                assert!((1..=lines).contains(&error.line), "seed {seed}: {error}");
+                assert!(error.to_string().starts_with("net.toml:"), "seed {seed}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(read > 100 && refused > 1_000, "{read} read, {refused} refused");
 }
 
 /// How many ways a flow's paths have, which depends on how switches hash.

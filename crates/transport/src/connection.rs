@@ -363,6 +363,16 @@ impl Connection {
         }
     }
 
+    /// The network cut the payload off a data packet for this connection (its connection id already checked): the next
+    /// ACK reports its unit with nothing in it, and the peer need not wait any longer to hold it lost. That happens in
+    /// simulated networks only; on the wire there is no such report.
+    pub fn trimmed(&mut self, now: Now, data: &Data) {
+        if self.handshake.peer_first_psn.is_some() {
+            self.heard(now);
+            self.receivers[data.op.space() as usize].trimmed(now, data);
+        }
+    }
+
     /// As [`Connection::arrival`], for `packets` data packets that continue one another, all of them new
     /// ([`Connection::new_run`]): number and message number of the first. `None`: they are to be taken one by one.
     pub fn arrival_run(&mut self, now: Now, first: &Data, packets: u32, ce: bool) -> Option<(u64, u64)> {

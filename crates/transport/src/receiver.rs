@@ -125,6 +125,15 @@ impl Receiver {
         arrival
     }
 
+    /// The header of a packet came alone: its unit is reported with nothing in it.
+    pub(crate) fn trimmed(&mut self, now: Now, data: &Data) {
+        let seq = ids::extend(self.base, data.psn);
+        if seq.wrapping_sub(self.base) < u64::from(self.window_packets) {
+            self.ack_due = true;
+            self.note(now, data, seq, 0, false);
+        }
+    }
+
     /// Marks `packets` packets as received that continue one another and are all new ([`Receiver::new_run`]): number
     /// and message number of the first. `None` if they cannot be of one unit.
     pub(crate) fn arrival_run(

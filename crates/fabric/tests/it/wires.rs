@@ -1,6 +1,9 @@
 //! What wires and buffers do to packets, one at a time.
 
-use srdma_fabric::{Change, End, Fabric, Graph, LinkId, Nothing, Rate, SharedBuffer, Time};
+use srdma_fabric::{
+    Change, End, Fabric, FabricConfig, Graph, LinkId, Nothing, Origin, Pattern, Post, Rate, SharedBuffer,
+    Time,
+};
 
 use crate::net::{across, at_rest, config, leaf_spine, received, run, write, GBPS};
 
@@ -145,6 +148,48 @@ fn where_marks_are_washed_out_delay_holds_the_window() {
     assert!(fabric.links().iter().any(|link| link.counts().marked > 100));
     assert!(washed < Time(plain.0 * 11 / 10), "{washed}, {plain} with marks");
     assert_eq!(fabric.audit().unwrap().dropped.0, 0, "8 MiB are enough for windows that watch the delay");
+}
+
+/// An incast into a queue that is far too short. A header that arrives alone tells of the loss; without it the sender must
+/// wait until something later on the same path is answered.
+#[test]
+fn a_trimmed_packet_is_sent_again_sooner_than_a_dropped_one() {
+    let took = |trims: bool, seed: u64| {
+        let mut graph = leaf_spine(2, 12, 4).graph().unwrap();
+        for cable in &mut graph.cables {
+            let limits = &mut cable.queue;
+            (limits.bytes, limits.ecn_min_bytes, limits.ecn_max_bytes) = (60_000, 30_000, 60_000);
+        }
+        let settings = FabricConfig { trims, ..config(32, seed) };
+        let mut fabric = Fabric::new(settings, graph, |_| Pattern::new(12 << 16)).unwrap();
+        let flows: Vec<_> = (0..12).map(|host| fabric.connect(host, 12).unwrap()).collect();
+        at_rest(&mut fabric);
+        let begin = fabric.now();
+        for flow in &flows {
+            let at = u64::from(flow.0) << 16;
+            fabric.post(Post { local: at, remote: at, ..write(*flow, flow.0, 1 << 16) }).unwrap();
+        }
+        let notices = run(&mut fabric, flows.len(), begin.after(Time::from_nanos(100_000_000)));
+        assert_eq!(notices.len(), 2 * flows.len());
+        for (host, flow) in flows.iter().enumerate() {
+            let at = u64::from(flow.0) << 16;
+            let origin = Origin { host: host as u32, address: at };
+            fabric.ground(12).unwrap().check(at, 1 << 16, origin).unwrap();
+        }
+        let sum = |count: fn(&srdma_fabric::LinkCounts) -> u64| -> u64 {
+            fabric.links().iter().map(|link| count(link.counts())).sum()
+        };
+        let (trimmed, overflowed) = (sum(|counts| counts.trimmed), sum(|counts| counts.overflowed));
+        assert_eq!(trimmed > 0, trims, "{trimmed}");
+        // Large probes of the handshake are no data, and cannot be trimmed.
+        assert!(!trims || overflowed * 4 < trimmed, "{overflowed} dropped all the same, {trimmed} trimmed");
+        assert_eq!(fabric.audit().unwrap().dropped.0, overflowed);
+        flows.iter().map(|flow| received(&notices, flow.0).unwrap().since(begin).0).max().unwrap()
+    };
+    let (with, without): (Vec<u64>, Vec<u64>) =
+        (1..4).map(|seed| (took(true, seed), took(false, seed))).unzip();
+    let sum = |all: &[u64]| all.iter().sum::<u64>();
+    assert!(sum(&with) * 10 < sum(&without) * 9, "{with:?} ps, {without:?} without");
 }
 
 #[test]

@@ -4,6 +4,7 @@ pub(crate) mod control;
 pub(crate) mod objects;
 pub(crate) mod peers;
 pub(crate) mod timers;
+mod trimmed;
 
 use alloc::vec::Vec;
 
