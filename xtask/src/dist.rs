@@ -72,7 +72,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
         // The command knows its own options: it writes its manual pages and completions.
         let share = fresh(&out.join("share"))?;
         call(Command::new(out.join("bin/srdma")).arg("pages").arg(&share))?;
-        for folder in ["share/wireshark", "share/scenarios", "share/sweeps"] {
+        for folder in ["share/wireshark", "share/scenarios", "share/sweeps", "share/workloads"] {
             call(Command::new("cp").arg("-r").arg(root.join(folder)).arg(&share))?;
         }
     }

@@ -49,6 +49,8 @@ struct Running<'a> {
     /// Flow of each pair of members.
     flows: BTreeMap<(u32, u32), u32>,
     begin: Time,
+    /// Time of a round on a network that takes none.
+    unhindered: Option<Time>,
     messages: u64,
     bytes: u64,
     last: Time,
@@ -111,6 +113,7 @@ impl<'a> Duty<'a> {
                 hosts,
                 flows: BTreeMap::new(),
                 begin: Time(0),
+                unhindered: job.workload.unhindered()?,
                 messages: 0,
                 bytes: 0,
                 last: Time(0),
@@ -350,6 +353,7 @@ impl Running<'_> {
             messages: self.messages,
             bytes: self.bytes,
             took_us: micros(took),
+            unhindered_us: self.unhindered.map(micros),
             round_us: Spread::of(spans.iter().map(|span| micros(Time(span.to_ps - span.from_ps))).collect()),
             goodput_gbps: gbps(self.bytes as f64, took.0),
             algorithm_gbps: algorithm.map(|(bytes, _)| buffers(bytes)),

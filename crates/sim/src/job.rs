@@ -2,8 +2,8 @@
 
 use srdma_fabric::Time;
 use srdma_workload::{
-    Collective, Course, Execution, Order, Permutation, Placement, Plan, PlanError, Program, Repeat, Traffic,
-    Written,
+    unhindered_ps, Collective, Course, Execution, Layered, Order, Permutation, Placement, Plan, PlanError,
+    Program, Repeat, Servers, Traffic, Training, Written,
 };
 
 /// What is sent.
@@ -13,10 +13,12 @@ pub enum Workload {
     Permutation(Permutation),
     /// See [`Collective`].
     Collective(Collective),
+    /// See [`Training`].
+    Training(Training),
+    /// See [`Layered`].
+    Layered(Layered),
     /// Messages written out.
     Matrix(Plan),
-    /// Operations written out; and what they are called in reports.
-    Program(&'static str, Program),
 }
 
 /// A workload on hosts. Several run side by side.
@@ -43,7 +45,8 @@ impl Workload {
             Workload::Permutation(_) => "permutation",
             Workload::Matrix(_) => "matrix",
             Workload::Collective(collective) => kind_of(collective),
-            Workload::Program(kind, _) => kind,
+            Workload::Training(_) => "training",
+            Workload::Layered(_) => "simai",
         }
     }
 
@@ -53,7 +56,8 @@ impl Workload {
             Workload::Permutation(workload) => workload.hosts,
             Workload::Collective(workload) => workload.members,
             Workload::Matrix(plan) => plan.hosts(),
-            Workload::Program(_, program) => program.members(),
+            Workload::Training(training) => training.members(),
+            Workload::Layered(layered) => layered.members(),
         }
     }
 
@@ -61,37 +65,69 @@ impl Workload {
     pub fn validate(&self) -> Result<(), PlanError> {
         match self {
             Workload::Permutation(workload) => workload.validate(),
-            Workload::Collective(workload) => workload.program().map(drop),
             Workload::Matrix(plan) => plan.validate(),
-            Workload::Program(_, program) => program.validate(),
+            Workload::Layered(layered) => layered.validate(),
+            _ => self.program().map(drop),
+        }
+    }
+
+    /// Its operations, if it is made of some.
+    fn program(&self) -> Result<Option<Program>, PlanError> {
+        Ok(match self {
+            Workload::Permutation(_) | Workload::Matrix(_) => None,
+            Workload::Collective(workload) => Some(workload.program()?),
+            Workload::Training(training) => Some(training.program()?),
+            Workload::Layered(layered) => Some(layered.program()?),
+        })
+    }
+
+    /// Its messages, if they are written out.
+    fn plan(&self) -> Result<Plan, PlanError> {
+        match self {
+            Workload::Permutation(workload) => workload.plan(),
+            Workload::Matrix(plan) => plan.validate().map(|()| plan.clone()),
+            _ => Ok(Plan::default()),
         }
     }
 
     /// It, about to be carried out.
     pub fn course(&self, repeat: Repeat) -> Result<Box<dyn Course>, PlanError> {
-        self.validate()?;
-        Ok(match self {
-            Workload::Permutation(workload) => Box::new(Written::new(workload.plan()?, repeat)),
-            Workload::Matrix(plan) => Box::new(Written::new(plan.clone(), repeat)),
-            Workload::Collective(workload) => Box::new(Execution::new(workload.program()?, repeat)),
-            Workload::Program(_, program) => Box::new(Execution::new(program.clone(), repeat)),
+        Ok(match self.program()? {
+            Some(program) => Box::new(Execution::new(program, repeat)),
+            None => Box::new(Written::new(self.plan()?, repeat)),
         })
     }
 
     /// Calls `each` with the messages of a round.
     pub fn traffic(&self, mut each: impl FnMut(Traffic)) -> Result<(), PlanError> {
-        let mut written = |plan: &Plan| {
-            for message in plan.messages() {
-                each(Traffic { from: message.from, to: message.to, bytes: message.bytes, count: 1 });
+        match self.program()? {
+            Some(program) => program.traffic(each),
+            None => {
+                for message in self.plan()?.messages() {
+                    each(Traffic { from: message.from, to: message.to, bytes: message.bytes, count: 1 });
+                }
             }
-        };
-        match self {
-            Workload::Permutation(workload) => written(&workload.plan()?),
-            Workload::Matrix(plan) => written(plan),
-            Workload::Collective(workload) => workload.program()?.traffic(each),
-            Workload::Program(_, program) => program.traffic(each),
         }
         Ok(())
+    }
+
+    /// Time of a round on a network that takes none, if its members compute.
+    pub fn unhindered(&self) -> Result<Option<Time>, PlanError> {
+        match self {
+            Workload::Training(_) | Workload::Layered(_) => {
+                Ok(self.program()?.map(|program| Time(unhindered_ps(&program))))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Servers that members sit in, if it knows of some.
+    pub fn servers(&self) -> Option<Servers> {
+        match self {
+            Workload::Training(training) => Some(training.servers),
+            Workload::Layered(layered) => Some(layered.servers),
+            _ => None,
+        }
     }
 
     /// Bytes of a member's buffer, and bus bandwidth as a share of algorithm bandwidth, where there is one.

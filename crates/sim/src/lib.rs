@@ -6,7 +6,7 @@
 //!
 //! Read `scenario` and `job` (plain values), `file` (a text becomes a scenario) with `network` (its topology), `work` (its
 //! jobs), `fault` and `target` (what breaks), `capacity` (windows that are too large) and `reader` (tables that know their
-//! lines), `htsim` (that simulator's input files),
+//! lines), `htsim` and `simai` (input files of those simulators),
 //! `run` (one variant from begin to end), `duty` (its jobs), `report` (what came of it) with `ways`, `why` (where its time went),
 //! `sweep` (many runs), `tally` (means and percentiles), `plot`.
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ mod reader;
 mod report;
 mod run;
 mod scenario;
+mod simai;
 mod sweep;
 mod tally;
 mod target;
@@ -40,6 +41,7 @@ pub use reader::FileError;
 pub use report::{table, FlowReport, JobReport, QueueReport, RunReport};
 pub use run::{run, Moment, RunError, Sink, Status};
 pub use scenario::{Scenario, ScenarioError, Settings, Variant};
+pub use simai::read_simai;
 pub use srdma_fabric::Time;
 pub use sweep::{across, csv, parse_sweep, Point, Row, Sweep, SweepError, SweepFile};
 pub use ways::Ways;

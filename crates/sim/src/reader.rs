@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
@@ -70,6 +71,11 @@ impl<'a> Table<'a> {
 
     pub fn error_at(&self, at: usize, key: &str, problem: &str) -> FileError {
         self.source.error(at, format!("{}: {problem}", self.full(key)))
+    }
+
+    /// The path of `file` that stands in the same folder as this file, unless it is absolute.
+    pub fn beside(&self, file: &str) -> PathBuf {
+        Path::new(self.source.file).parent().map_or_else(|| PathBuf::from(file), |folder| folder.join(file))
     }
 
     /// An error that concerns the table as a whole.

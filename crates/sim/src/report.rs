@@ -63,6 +63,8 @@ pub struct JobReport {
     pub took_us: f64,
     /// Microseconds of a round, from the first member's begin to the last one's end.
     pub round_us: Spread,
+    /// The same if the network took no time, for work that computes: the rest of a round is communication that nothing hides.
+    pub unhindered_us: Option<f64>,
     /// Gbit/s of payload in that time, all members together.
     pub goodput_gbps: f64,
     /// Of a collective, bytes of a member's buffer per time that rounds were under way, Gbit/s; and the same as bus
@@ -182,7 +184,7 @@ fn job(job: &JobReport) -> Value {
     json!({
         "name": job.name, "workload": job.kind, "members": job.members, "background": job.background,
         "finished": job.finished, "rounds": job.rounds, "messages": job.messages, "bytes": job.bytes,
-        "took_us": job.took_us, "round_us": spread(&job.round_us), "goodput_gbps": job.goodput_gbps,
+        "took_us": job.took_us, "round_us": spread(&job.round_us), "unhindered_us": job.unhindered_us, "goodput_gbps": job.goodput_gbps,
         "algorithm_gbps": job.algorithm_gbps, "bus_gbps": job.bus_gbps,
     })
 }
@@ -219,7 +221,9 @@ pub fn table(runs: &[RunReport]) -> String {
         row("bus bandwidth (Gbit/s)", &|run| run.bus_gbps.map_or(String::new(), |gbps| format!("{gbps:.1}")));
     }
     let jobs = runs.first().map_or(&[][..], |run| &run.jobs[..]);
-    for (number, job) in jobs.iter().enumerate().filter(|_| jobs.len() > 1) {
+    for (number, job) in
+        jobs.iter().enumerate().filter(|(_, job)| jobs.len() > 1 || job.unhindered_us.is_some())
+    {
         row(&job_label(job), &|run| run.jobs.get(number).map_or(String::new(), job_cell));
     }
     let kinds = runs.first().map_or(0, |run| run.queues.len());
@@ -260,9 +264,10 @@ pub fn table(runs: &[RunReport]) -> String {
 }
 
 fn job_label(job: &JobReport) -> String {
-    let unit = match job.bus_gbps {
-        Some(_) => "bus Gbit/s",
-        None => "Gbit/s of all",
+    let unit = match (job.bus_gbps, job.unhindered_us) {
+        (Some(_), _) => "bus Gbit/s",
+        (None, Some(_)) => "of it exposed communication",
+        (None, None) => "Gbit/s of all",
     };
     match job.background {
         true => format!("{} in the background: rounds, {unit}", job.name),
@@ -271,6 +276,10 @@ fn job_label(job: &JobReport) -> String {
 }
 
 fn job_cell(job: &JobReport) -> String {
+    if let Some(unhindered_us) = job.unhindered_us.filter(|_| job.rounds > 0) {
+        let share = 100.0 * (1.0 - unhindered_us / job.round_us.mean.max(1e-9));
+        return format!("{}, {:.1}, {share:.1} %", job.rounds, job.round_us.mean);
+    }
     let gbps = job.bus_gbps.unwrap_or(job.goodput_gbps);
     match job.background {
         true => format!("{}, {gbps:.1}", job.rounds),

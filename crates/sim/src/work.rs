@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 
 use srdma_fabric::{Graph, Time};
 use srdma_seams::Rng;
-use srdma_workload::{Collective, Exchange, Order, Pattern, Permutation, Placement, Repeat};
+use srdma_workload::{
+    Collective, Exchange, Model, Order, Pattern, Permutation, Placement, Preset, Repeat, Servers, Training,
+    PRESETS,
+};
 
 use crate::job::{Job, Workload};
 use crate::reader::{FileError, Table};
+use crate::simai::read_simai;
 
 /// Collectives by name, one message at a time where that is a setting.
 pub(crate) const COLLECTIVES: [(&str, Pattern); 7] = [
@@ -25,11 +29,14 @@ pub(crate) const COLLECTIVES: [(&str, Pattern); 7] = [
 enum Kind {
     Permutation,
     Collective(Pattern),
+    Training,
+    Simai,
 }
 
 fn kinds() -> Vec<(&'static str, Kind)> {
     let mut kinds = vec![("permutation", Kind::Permutation)];
     kinds.extend(COLLECTIVES.map(|(name, pattern)| (name, Kind::Collective(pattern))));
+    kinds.extend([("training", Kind::Training), ("simai", Kind::Simai)]);
     kinds
 }
 
@@ -77,7 +84,7 @@ fn read_job(table: &Table<'_>, graph: &Graph, seed: u64, number: usize) -> Resul
     let kind = table.required("kind", kind)?;
     let name =
         table.text("name")?.map_or_else(|| format!("job {}", number + 1), |name| name.value.to_owned());
-    let placement = read_placement(table)?;
+    let mut placement = read_placement(table)?;
     let micros =
         |key, low| Ok::<_, FileError>(table.number(key, low..=1e9)?.map(|us: f64| Time((us * 1e6) as u64)));
     let start = micros("start_us", 0.0)?.unwrap_or(Time(0));
@@ -92,7 +99,13 @@ fn read_job(table: &Table<'_>, graph: &Graph, seed: u64, number: usize) -> Resul
     let workload = match kind.value {
         Kind::Permutation => read_permutation(table, graph, seed)?,
         Kind::Collective(pattern) => read_collective(table, graph, pattern)?,
+        Kind::Training => Workload::Training(read_training(table, graph)?),
+        Kind::Simai => read_layered(table)?,
     };
+    if let Some(servers) = workload.servers().filter(|_| placement.block == 1) {
+        let is_whole = workload.members().is_multiple_of(servers.gpus.max(1));
+        placement.block = if is_whole { servers.gpus } else { 1 };
+    }
     workload.validate().map_err(|error| table.error(&error.to_string()))?;
     Ok(Job { name, workload, placement, start, repeat: Repeat { times, bursts }, background })
 }
@@ -153,4 +166,64 @@ fn read_collective(table: &Table<'_>, graph: &Graph, pattern: Pattern) -> Result
         other => other,
     };
     Ok(Workload::Collective(Collective { members, exchange: Exchange { pattern, bytes, slices } }))
+}
+
+/// Where members sit, for workloads that compute; slices and scale.
+fn read_servers(table: &Table<'_>, usual: Servers) -> Result<(Servers, u32, u32), FileError> {
+    let gpus = table.whole("server_gpus", 1..=1 << 16)?.map_or(usual.gpus, |gpus| gpus as u32);
+    let gbps = table.number("server_gbps", 1.0..=1e6)?;
+    let bytes_per_second = gbps.map_or(usual.bytes_per_second, |gbps| (gbps * 125e6) as u64);
+    let slices = table.whole("slices", 1..=1024)?.map_or(2, |slices| slices as u32);
+    let scale = table.whole("scale", 1..=1_000_000)?.map_or(1, |scale| scale as u32);
+    Ok((Servers { gpus, bytes_per_second }, slices, scale))
+}
+
+/// A preset, or sizes; of either, what the file says else. Replicas fill the hosts, unless said otherwise.
+fn read_training(table: &Table<'_>, graph: &Graph) -> Result<Training, FileError> {
+    let presets = PRESETS.map(|preset| (preset.name, preset));
+    let preset: Option<Preset> = table.choice("model", &presets)?.map(|found| found.value);
+    let count =
+        |key, low, most: u64| Ok::<_, FileError>(table.whole(key, low..=most)?.map(|count| count as u32));
+    let model = match preset {
+        Some(preset) => preset.model,
+        None => Model {
+            layers: table.required("model, or layers,", count("layers", 1, 1024)?)?,
+            hidden: table.required("hidden", count("hidden", 64, 65_536)?)?,
+            experts: count("experts", 0, 4096)?.unwrap_or(0),
+            experts_per_token: count("experts_per_token", 1, 64)?.unwrap_or(2),
+        },
+    };
+    let [tensor, pipeline, _, expert] = preset.map_or([1; 4], |preset| preset.degrees);
+    let degree = |key, usual| Ok::<_, FileError>(count(key, 1, 1 << 16)?.unwrap_or(usual));
+    let (tensor, pipeline) = (degree("tensor", tensor)?, degree("pipeline", pipeline)?);
+    let share = tensor.saturating_mul(pipeline);
+    let data = degree("data", (graph.hosts / share).max(1))?;
+    let usual = Training::of(model, [tensor, pipeline, data, degree("expert", expert)?]);
+    let (servers, slices, scale) = read_servers(table, usual.servers)?;
+    let tflops = table.number("gpu_tflops", 1.0..=1e6)?;
+    Ok(Training {
+        sequence: count("sequence", 1, 1 << 20)?.unwrap_or(usual.sequence),
+        micro_batch: count("micro_batch", 1, 1024)?.unwrap_or(usual.micro_batch),
+        micro_batches: count("micro_batches", 1, 4096)?.unwrap_or(usual.micro_batches),
+        gpu_flops: tflops.map_or(usual.gpu_flops, |tflops| (tflops * 1e12) as u64),
+        parts: count("parts", 1, 1024)?.unwrap_or(usual.parts),
+        buckets: count("buckets", 1, 1024)?.unwrap_or(usual.buckets),
+        servers,
+        slices,
+        scale,
+        ..usual
+    })
+}
+
+/// A file of SimAI, found from where the scenario is.
+fn read_layered(table: &Table<'_>) -> Result<Workload, FileError> {
+    let file = table.text("file")?;
+    let file = table.required("file", file)?;
+    let path = table.beside(file.value);
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        table.error_at(file.at, "file", &format!("cannot read {}: {error}", path.display()))
+    })?;
+    let mut layered = read_simai(&path.display().to_string(), &text)?;
+    (layered.servers, layered.slices, layered.scale) = read_servers(table, layered.servers)?;
+    Ok(Workload::Layered(layered))
 }

@@ -2,7 +2,7 @@
 //!
 //! A workload is described by a plain struct. It becomes either a [`Plan`], all messages written out with their
 //! dependencies ([`Permutation`], connection matrices), or a [`Program`], operations such as *compute* and *AllReduce* that
-//! members carry out, written out only while it runs ([`Collective`]). [`Written`] and [`Execution`] follow the one
+//! members carry out, written out only while it runs ([`Collective`], [`Training`], [`Layered`]). [`Written`] and [`Execution`] follow the one
 //! and the other while it is carried out, as a [`Course`]: they wish for messages and times, and are told what has happened.
 //! Members become hosts by a [`Placement`]. The room must not know how messages travel, nor how long that takes.
 //!
@@ -16,19 +16,29 @@ extern crate alloc;
 mod collective;
 mod course;
 mod execution;
+mod layered;
+mod models;
 mod pattern;
 mod permutation;
 mod placement;
 mod plan;
 mod program;
 mod progress;
+mod team;
+mod training;
+mod unhindered;
 
 pub use collective::Collective;
 pub use course::{Course, Repeat, Span, Told, Wish};
 pub use execution::Execution;
+pub use layered::{Among, Layer, Layered, Phase};
+pub use models::{Model, Preset, PRESETS};
 pub use pattern::{Exchange, Pattern};
 pub use permutation::Permutation;
 pub use placement::{Order, Placement, PlacementError};
 pub use plan::{After, Message, Plan, PlanError};
 pub use program::{GroupsId, OpId, Program, Traffic, What};
 pub use progress::{Progress, Written};
+pub use team::{Servers, Together};
+pub use training::Training;
+pub use unhindered::unhindered_ps;

@@ -51,8 +51,8 @@ enum What {
                         my.toml --seed 7 --out run7 --json"
 )]
 struct RunCommand {
-    /// Scenario (share/scenarios has commented ones); not needed with --topo and --tm
-    #[arg(required_unless_present_all = ["topo", "tm"])]
+    /// Scenario (share/scenarios has commented ones); not needed with --topo and one of --tm, --workload
+    #[arg(required_unless_present = "topo")]
     scenario: Option<PathBuf>,
 
     /// Topology file of htsim, instead of the scenario's [topology]
@@ -62,6 +62,10 @@ struct RunCommand {
     /// Connection matrix of htsim, instead of the scenario's [workload]
     #[arg(long, value_name = "FILE.cm")]
     tm: Option<PathBuf>,
+
+    /// Training workload of SimAI, instead of the scenario's [workload]
+    #[arg(long, value_name = "FILE.txt", conflicts_with = "tm")]
+    workload: Option<PathBuf>,
 
     /// Directory for the results [default: the scenario's name with .out]
     #[arg(long, value_name = "DIR")]
@@ -121,7 +125,8 @@ fn read(command: &RunCommand) -> Result<Scenario, String> {
     let graph =
         with_text(command.topo.as_deref(), |name, text| srdma_sim::read_topology(name, text, DEFAULT_QUEUE))?;
     let plan = with_text(command.tm.as_deref(), srdma_sim::read_matrix)?;
-    let workload = plan.map(Workload::Matrix);
+    let layered = with_text(command.workload.as_deref(), srdma_sim::read_simai)?;
+    let workload = plan.map(Workload::Matrix).or(layered.map(Workload::Layered));
     let mut scenario = match (&command.scenario, graph, workload) {
         (Some(path), graph, workload) => {
             let read = with_text(Some(path), |name, text| srdma_sim::parse(name, text, graph, workload))?;
@@ -130,7 +135,7 @@ fn read(command: &RunCommand) -> Result<Scenario, String> {
         (None, Some(graph), Some(workload)) => {
             Scenario::plain(&stem(command).display().to_string(), graph, workload)
         }
-        _ => return Err("without a scenario, both --topo and --tm are needed".to_owned()),
+        _ => return Err("without a scenario, --topo and one of --tm, --workload are needed".to_owned()),
     };
     scenario.validate().map_err(|error| error.to_string())?;
     scenario.seed = command.seed.unwrap_or(scenario.seed);
@@ -150,7 +155,7 @@ fn with_text<T>(
 
 /// Name of the file that says what is sent, without its ending.
 fn stem(command: &RunCommand) -> PathBuf {
-    let path = command.scenario.as_ref().or(command.tm.as_ref());
+    let path = command.scenario.as_ref().or(command.tm.as_ref()).or(command.workload.as_ref());
     path.and_then(|path| path.file_stem()).map_or_else(|| PathBuf::from("sim"), PathBuf::from)
 }
 
