@@ -26,6 +26,15 @@ pub(crate) struct Routes {
     members: Vec<u32>,
 }
 
+impl Graph {
+    /// Checks that packets get from every switch that has hosts to every host.
+    pub fn check_ways(&self) -> Result<(), TopologyError> {
+        let hops: Vec<Hop> =
+            self.cables.iter().flat_map(|cable| [(cable.from, cable.to), (cable.to, cable.from)]).collect();
+        Routes::find(self, &hops, |_| true).check(self)
+    }
+}
+
 impl Routes {
     /// Ways over the links for which `usable` says so. A switch that is left with no way drops what it is sent, and a host
     /// that is left with no link keeps those it had.

@@ -4,13 +4,14 @@
 //! what happened into records, a report and a picture. It must not know a clock, a terminal or where results are kept: whoever
 //! runs a scenario brings a [`Sink`].
 //!
-//! Read `scenario` and `job` (plain values), `file` (a text becomes a scenario) with `network` (its topology), `work` (its
+//! Read `scenario` and `job` (plain values), `file` (a text becomes a scenario) with `network` and `cables` (its topology), `work` (its
 //! jobs), `fault` and `target` (what breaks), `capacity` (windows that are too large) and `reader` (tables that know their
 //! lines), `htsim` and `simai` (input files of those simulators),
 //! `run` (one variant from begin to end), `duty` (its jobs), `report` (what came of it) with `ways`, `why` (where its time went),
 //! `sweep` (many runs), `tally` (means and percentiles), `plot`.
 #![forbid(unsafe_code)]
 
+mod cables;
 mod capacity;
 mod duty;
 mod fault;

@@ -2,6 +2,7 @@
 
 use srdma_fabric::{FatTree, Graph, Hpn, LeafSpine, QueueLimits, Rate, SharedBuffer, Tier, Time};
 
+use crate::cables::cables;
 use crate::file::{rate, span};
 use crate::reader::{FileError, Table};
 
@@ -13,7 +14,8 @@ const DEFAULT_DELAY: Time = Time::from_nanos(500);
 
 /// What is read of each kind of network.
 type Read = fn(&Table<'_>) -> Result<Graph, FileError>;
-const KINDS: [(&str, Read); 3] = [("leaf-spine", leaf_spine), ("fat-tree", fat_tree), ("hpn", hpn)];
+const KINDS: [(&str, Read); 4] =
+    [("leaf-spine", leaf_spine), ("fat-tree", fat_tree), ("hpn", hpn), ("cables", cables)];
 
 /// A network, and what all its switches have in common.
 pub(crate) struct Network {
@@ -125,11 +127,11 @@ fn some(table: &Table<'_>, key: &'static str) -> Result<Option<u32>, FileError> 
     Ok(table.whole(key, 1..=4096)?.map(|count| count as u32))
 }
 
-fn needed(table: &Table<'_>, key: &'static str) -> Result<u32, FileError> {
+pub(crate) fn needed(table: &Table<'_>, key: &'static str) -> Result<u32, FileError> {
     table.required(key, some(table, key)?)
 }
 
-fn delay(table: &Table<'_>, key: &'static str) -> Result<Time, FileError> {
+pub(crate) fn delay(table: &Table<'_>, key: &'static str) -> Result<Time, FileError> {
     Ok(span(table, key, 1e3, 1e9)?.unwrap_or(DEFAULT_DELAY))
 }
 
@@ -152,7 +154,7 @@ fn shared_buffer(table: &Table<'_>) -> Result<Option<SharedBuffer>, FileError> {
     Ok(Some(SharedBuffer { bytes: kib << 10, alpha_128ths }))
 }
 
-fn queue(table: &Table<'_>) -> Result<QueueLimits, FileError> {
+pub(crate) fn queue(table: &Table<'_>) -> Result<QueueLimits, FileError> {
     let kib =
         |key, default| Ok::<_, FileError>(table.whole(key, 1..=1 << 30)?.map_or(default, |kib| kib << 10));
     // The whole of a shared buffer, where there is one and nothing else is said.

@@ -59,6 +59,46 @@ kib = 512
 limit_ms = 20
 "#;
 
+/// Two leaves, a fast and a slow way between them, and a host with a port at each.
+const CABLES: &str = r#"
+[topology]
+kind = "cables"
+hosts = 7
+switches = "left right over under"
+[[topology.cable]]
+between = "host0..2-left"
+gbps = 100
+[[topology.cable]]
+between = "right-host3..5"
+gbps = 100
+[[topology.cable]]
+between = "host6-left"
+gbps = 50
+[[topology.cable]]
+between = "host6-right"
+gbps = 50
+[[topology.cable]]
+between = "left-over"
+gbps = 200
+count = 2
+[[topology.cable]]
+between = "right-over"
+gbps = 400
+[[topology.cable]]
+between = "left-under"
+gbps = 100
+delay_ns = 2000
+[[topology.cable]]
+between = "under-right"
+gbps = 100
+delay_ns = 2000
+[workload]
+kind = "permutation"
+kib = 512
+[run]
+limit_ms = 20
+"#;
+
 fn parse(text: &str) -> Scenario {
     srdma_sim::parse("net.toml", text, None, None).unwrap()
 }
@@ -171,7 +211,7 @@ fn what_is_wrong_with_a_network_is_said_with_file_and_line() {
             TREE,
             "\"fat-tree\"",
             "\"torus\"",
-            "net.toml:3: topology.kind: must be one of leaf-spine, fat-tree, hpn",
+            "net.toml:3: topology.kind: must be one of leaf-spine, fat-tree, hpn, cables",
         ),
     ];
     for (base, from, to, said) in cases {
@@ -283,18 +323,35 @@ fn mutilated(text: &str, rng: &mut Rng) -> String {
     lines.join("\n")
 }
 
+#[test]
+fn a_network_of_ones_own_is_written_cable_by_cable() {
+    let scenario = parse(CABLES);
+    let tiers: Vec<u8> = scenario.graph.switches.iter().map(|switch| switch.tier).collect();
+    assert_eq!((tiers, scenario.graph.cables.len()), (vec![1, 1, 2, 2], 3 + 3 + 2 + 2 + 1 + 2));
+    let own = report(CABLES);
+    assert!(own.spine_bytes.iter().all(|(_, bytes)| *bytes > 0), "both ways are used: {:?}", own.spine_bytes);
+    // Without the cables of one side nothing is connected but by the host, which carries nothing on.
+    let island = CABLES
+        .replace("between = \"right-over\"", "between = \"left-over\"")
+        .replace("under-right", "left-under");
+    let error = srdma_sim::parse("net.toml", &island, None, None).expect_err("two islands").to_string();
+    assert!(error.starts_with("net.toml:2: [topology]: No way leads from "), "{error}");
+}
+
 /// Whatever a scenario says of a network and its faults, it is read or refused with its file and line.
 #[test]
 fn mutilated_networks_are_refused_by_line_or_read() {
     let pods = "pods = 2\ncores_per_plane = 8\nagg_uplinks = 4\nbuffer_kib = 9000\n[workload]";
     let thin = "tor_oversubscription = 2\nalpha = 2\nbuffer_kib = 4000\ntrim = true\n[workload]";
-    let texts = [HPN.replace("[workload]", pods), TREE.replace("[workload]", thin)];
-    let texts = texts.map(|text| text.replace("[run]", FAULTS));
+    let own = CABLES.replace("under", "agg1").replace("left", "tor0");
+    let trees = [HPN.replace("[workload]", pods), TREE.replace("[workload]", thin)];
+    let [hpn, tree] = trees.map(|text| text.replace("[run]", FAULTS));
+    let texts = [hpn, tree, own.replace("[run]", &FAULTS.replace("pod1", "over"))];
     texts.iter().for_each(|text| drop(parse(text)));
     let (mut read, mut refused) = (0, 0);
     for seed in 0..4_000 {
         let mut rng = Rng::stream(seed, "mutilated", 0);
-        let text = mutilated(&texts[rng.below(2) as usize], &mut rng);
+        let text = mutilated(&texts[rng.below(3) as usize], &mut rng);
         match srdma_sim::parse("net.toml", &text, None, None) {
             Ok(scenario) => {
                 scenario.graph.validate().unwrap_or_else(|error| panic!("seed {seed}: {error}"));

@@ -192,6 +192,36 @@ fn a_trimmed_packet_is_sent_again_sooner_than_a_dropped_one() {
     assert!(sum(&with) * 10 < sum(&without) * 9, "{with:?} ps, {without:?} without");
 }
 
+/// Marks that one of eight spines washes out: the paths over the others keep theirs, and nobody concludes from the lack of
+/// some that there are none.
+#[test]
+fn marks_are_missed_on_the_paths_that_lose_them_alone() {
+    let run_with = |bleached: bool| {
+        let mut graph = leaf_spine(2, 4, 8).graph().unwrap();
+        for cable in graph.cables.iter_mut().filter(|cable| matches!(cable.from, End::Switch(_))) {
+            cable.rate = gbps(20);
+            (cable.queue.ecn_min_bytes, cable.queue.ecn_max_bytes) = (30_000, 60_000);
+        }
+        let mut fabric = Fabric::new(config(128, 4), graph, |_| Nothing).unwrap();
+        let flows: Vec<_> = (0..4).map(|host| fabric.connect(host, 4 + host).unwrap()).collect();
+        at_rest(&mut fabric);
+        let begin = fabric.now();
+        if bleached {
+            let spine = End::Switch(fabric.graph().switch_named("spine3").unwrap());
+            fabric.change_at(begin, fabric.links_at(spine), Change::Bleach(true));
+        }
+        flows.iter().for_each(|&flow| fabric.post(write(flow, flow.0, 4 << 20)).unwrap());
+        let notices = run(&mut fabric, 4, begin.after(Time::from_nanos(100_000_000)));
+        let took = flows.iter().map(|flow| received(&notices, flow.0).unwrap().since(begin).0).max().unwrap();
+        let marked: u64 = flows.iter().map(|&flow| fabric.counts(flow).unwrap().0.marked).sum();
+        (took, marked, fabric.audit().unwrap().dropped.0)
+    };
+    let (plain, all, _) = run_with(false);
+    let (took, some, dropped) = run_with(true);
+    assert!(some > all / 2 && all > 100, "{some} of {all} marks are seen");
+    assert!(took < plain * 11 / 10 && dropped == 0, "{took} ps, {plain} with all marks, {dropped} dropped");
+}
+
 #[test]
 fn a_shared_buffer_gives_one_busy_port_much_and_two_less() {
     let longest = |alpha_128ths: u32, receivers: u32| {
