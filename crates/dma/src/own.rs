@@ -8,90 +8,7 @@
 use crate::fork::OwnPid;
 use crate::pipe::Pipe;
 use crate::staging::{Moved, Staging, STAGING_BYTES};
-
-/// Slices per call (UIO_MAXIOV, readv(2)), less one for a tail that is split off.
-const SLICES_MAX: usize = 1023;
-/// Transfers shorter than this are messages, or ends of messages, rather than parts of a stream.
-const STREAM_BYTES_MIN: usize = 1024;
-/// Bytes of a word, which a poller may read at once.
-const WORD_BYTES: usize = 8;
-
-/// One copy between a buffer of ours, which is there, and memory of the program, which may not be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// Address of our buffer.
-    pub ours: usize,
-    /// Address of the program's memory.
-    pub theirs: u64,
-    /// Bytes.
-    pub length: usize,
-    /// Its last word may be polled: it appears after everything before it in the batch. Transfers of less
-    /// than 1 KiB, and those whose target the next does not continue, are always treated so.
-    pub ordered: bool,
-}
-
-impl Transfer {
-    /// From these bytes to the program's memory, for [`OwnMemory::write`].
-    pub fn out(ours: &[u8], theirs: u64) -> Transfer {
-        Transfer { ours: ours.as_ptr() as usize, theirs, length: ours.len(), ordered: false }
-    }
-
-    /// From the program's memory to these bytes, for [`OwnMemory::read`].
-    pub fn back(ours: &mut [u8], theirs: u64) -> Transfer {
-        Transfer { ours: ours.as_mut_ptr() as usize, theirs, length: ours.len(), ordered: false }
-    }
-
-    /// See [`Transfer::ordered`].
-    pub fn ordered(self) -> Transfer {
-        Transfer { ordered: true, ..self }
-    }
-
-    fn must_end_last(&self) -> bool {
-        self.ordered || self.length < STREAM_BYTES_MIN
-    }
-
-    /// Where the program's byte number `offset` lies, if the rest from there fits the address space.
-    fn theirs_at(&self, offset: usize) -> Option<usize> {
-        let start = usize::try_from(self.theirs).ok()?;
-        start.checked_add(self.length)?;
-        Some(start + offset)
-    }
-}
-
-/// Memory that should be there is not mapped, or protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("memory of transfer {index} is not mapped or is protected")]
-pub struct Fault {
-    /// Which transfer of the batch. Those before it are complete; it and those after it are not, or only
-    /// in part.
-    pub index: usize,
-}
-
-/// Which way bytes go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    ToTheirs,
-    FromTheirs,
-}
-
-/// How far a batch has come.
-#[derive(Clone, Copy)]
-struct Position {
-    /// The transfer that the next byte belongs to.
-    index: usize,
-    /// Bytes of it that are done.
-    offset: usize,
-}
-
-impl Position {
-    /// Steps over transfers that are complete; the one to go on with, if any.
-    fn settle<'a>(&mut self, batch: &'a [Transfer]) -> Option<&'a Transfer> {
-        while self.offset == batch.get(self.index)?.length {
-            *self = Position { index: self.index + 1, offset: 0 };
-        }
-        batch.get(self.index)
-    }
-}
+use crate::transfer::{each_part, Fault, Position, Slices, Transfer, Way, WORD_BYTES};
 
 /// Moves bytes within this process and never faults.
 pub struct OwnMemory {
@@ -103,14 +20,6 @@ pub struct OwnMemory {
     theirs: Slices,
 }
 
-/// A reused list of slices for the kernel.
-struct Slices(Vec<libc::iovec>);
-
-// SAFETY: the addresses are written right before the kernel reads them and never looked at otherwise.
-unsafe impl Send for Slices {}
-// SAFETY: a shared reference gives no access to them.
-unsafe impl Sync for Slices {}
-
 impl OwnMemory {
     /// A mover for this process. It opens what it needs when first used.
     ///
@@ -119,7 +28,7 @@ impl OwnMemory {
     /// addresses that the program has itself offered for such changes (registered memory), and buffers
     /// of its own that live through the call and, for [`OwnMemory::read`], are borrowed by nobody else.
     pub unsafe fn new() -> OwnMemory {
-        OwnMemory { pid: OwnPid::new(), staging: None, pipe: None, piped: false, theirs: Slices(Vec::new()) }
+        OwnMemory { pid: OwnPid::new(), staging: None, pipe: None, piped: false, theirs: Slices::default() }
     }
 
     /// Uses the pipe from now on, as in a sandbox that forbids anonymous files.
@@ -174,17 +83,13 @@ impl OwnMemory {
         while let Some(transfer) = at.settle(batch) {
             let fault = Fault { index: at.index };
             let piped = self.piped || !self.open_staging();
-            let mut moved = match (piped, way) {
+            let moved = match (piped, way) {
                 (true, _) => self.step(transfer, at.offset, way),
                 (false, Way::ToTheirs) => self.pour(batch, at),
                 (false, Way::FromTheirs) => self.draw(batch, at),
             }
             .ok_or(fault)?;
-            while let Some(transfer) = at.settle(batch).filter(|_| moved > 0) {
-                let step = moved.min(transfer.length - at.offset);
-                at.offset += step;
-                moved -= step;
-            }
+            at.advance(batch, moved);
         }
         Ok(())
     }
@@ -200,7 +105,7 @@ impl OwnMemory {
 
     /// One call of bytes to the program's memory, from `at` on.
     fn pour(&mut self, batch: &[Transfer], at: Position) -> Moved {
-        let staged = self.list(batch, at);
+        let staged = self.theirs.list(batch, at, STAGING_BYTES);
         let staging = self.staging.as_mut()?;
         each_part(batch, at, staged, |transfer, offset, done, length| {
             let source = (transfer.ours + offset) as *const u8;
@@ -213,7 +118,7 @@ impl OwnMemory {
 
     /// One call of bytes from the program's memory, from `at` on.
     fn draw(&mut self, batch: &[Transfer], at: Position) -> Moved {
-        self.list(batch, at);
+        self.theirs.list(batch, at, STAGING_BYTES);
         let staging = self.staging.as_mut()?;
         let moved = staging.draw(&self.theirs.0)?;
         each_part(batch, at, moved, |transfer, offset, done, length| {
@@ -222,41 +127,6 @@ impl OwnMemory {
             unsafe { staging.store(done, target, length) }
         });
         Some(moved)
-    }
-
-    /// Lists the program's side of what one call can take from `at` on; how many bytes that is.
-    ///
-    /// Stores of one string instruction may become visible in any order (Intel SDM volume 3, 9.2.4), those
-    /// of the next come after them: a slice of its own is a barrier. So the last word of an ordered
-    /// transfer is one.
-    fn list(&mut self, batch: &[Transfer], mut at: Position) -> usize {
-        let slices = &mut self.theirs.0;
-        slices.clear();
-        let (mut bytes, mut joinable_at) = (0, None);
-        while let Some(transfer) = at.settle(batch) {
-            let length = (transfer.length - at.offset).min(STAGING_BYTES - bytes);
-            let Some(address) = transfer.theirs_at(at.offset) else { break };
-            if length == 0 || slices.len() + 2 > SLICES_MAX {
-                break;
-            }
-            let ends = at.offset + length == transfer.length;
-            let ordered = ends && (transfer.must_end_last() || !is_continued(batch, at.index));
-            let tail = if ordered { (address + length - 1) % WORD_BYTES + 1 } else { 0 };
-            let front = length.saturating_sub(tail);
-            if front > 0 {
-                match slices.last_mut() {
-                    Some(last) if joinable_at == Some(address) => last.iov_len += front,
-                    _ => slices.push(slice(address, front)),
-                }
-            }
-            if front < length {
-                slices.push(slice(address + front, length - front));
-            }
-            joinable_at = if ordered { None } else { address.checked_add(length) };
-            at.offset += length;
-            bytes += length;
-        }
-        bytes
     }
 
     /// A step through the pipe, from byte `offset` of `transfer` on.
@@ -273,32 +143,6 @@ impl OwnMemory {
         // SAFETY: that the target may be overwritten is the promise made to `new`.
         unsafe { self.pipe.as_mut()?.step(source, target, transfer.length - offset) }
     }
-}
-
-/// Whether the target of the transfer after number `index` adjoins its target.
-fn is_continued(batch: &[Transfer], index: usize) -> bool {
-    let next = batch[index + 1..].iter().find(|next| next.length != 0);
-    next.is_some_and(|next| batch[index].theirs.checked_add(batch[index].length as u64) == Some(next.theirs))
-}
-
-/// Calls `visit(transfer, offset within it, bytes before it, its bytes)` for the `bytes` from `at` on.
-fn each_part(
-    batch: &[Transfer],
-    mut at: Position,
-    bytes: usize,
-    mut visit: impl FnMut(&Transfer, usize, usize, usize),
-) {
-    let mut done = 0;
-    while let Some(transfer) = at.settle(batch).filter(|_| done < bytes) {
-        let length = (transfer.length - at.offset).min(bytes - done);
-        visit(transfer, at.offset, done, length);
-        at.offset += length;
-        done += length;
-    }
-}
-
-fn slice(address: usize, length: usize) -> libc::iovec {
-    libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length }
 }
 
 /// Whether the kernel may write at `address`, found out by an atomic OR with nothing (FUTEX_WAKE_OP,
@@ -321,59 +165,4 @@ fn is_writable(address: u64) -> bool {
         )
     };
     result >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What one call would be told to fill, as (offset from `BASE`, length).
-    fn listed(batch: &[(usize, usize, bool)]) -> Vec<(usize, usize)> {
-        const BASE: usize = 0x10_0000;
-        let batch: Vec<Transfer> = batch
-            .iter()
-            .map(|&(at, length, ordered)| Transfer {
-                ours: BASE,
-                theirs: (BASE + at) as u64,
-                length,
-                ordered,
-            })
-            .collect();
-        // SAFETY: lists addresses only.
-        let mut memory = unsafe { OwnMemory::new() };
-        let bytes = memory.list(&batch, Position { index: 0, offset: 0 });
-        let slices = memory.theirs.0.iter();
-        let listed: Vec<_> = slices.map(|slice| (slice.iov_base as usize - BASE, slice.iov_len)).collect();
-        assert_eq!(bytes, listed.iter().map(|slice| slice.1).sum::<usize>());
-        listed
-    }
-
-    #[test]
-    fn streams_are_joined_and_what_may_be_polled_comes_last() {
-        for (name, batch, expected) in [
-            ("a word", &[(0, 8, false)][..], &[(0, 8)][..]),
-            ("a byte", &[(5, 1, false)], &[(5, 1)]),
-            ("one message", &[(0, 64, false)], &[(0, 56), (56, 8)]),
-            ("an odd end", &[(0, 61, false)], &[(0, 56), (56, 5)]),
-            ("a stream", &[(0, 1400, false), (1400, 1400, false)], &[(0, 2792), (2792, 8)]),
-            (
-                "the end of a message within a stream",
-                &[(0, 1400, true), (1400, 1400, false)],
-                &[(0, 1392), (1392, 8), (1400, 1392), (2792, 8)],
-            ),
-            ("adjoining messages", &[(0, 16, false), (16, 16, false)], &[(0, 8), (8, 8), (16, 8), (24, 8)]),
-            (
-                "messages apart",
-                &[(0, 2000, false), (4000, 0, false), (4000, 2000, false)],
-                &[(0, 1992), (1992, 8), (4000, 1992), (5992, 8)],
-            ),
-            (
-                "more than one call takes",
-                &[(0, 40_000, false), (40_000, 40_000, false)],
-                &[(0, STAGING_BYTES)],
-            ),
-        ] {
-            assert_eq!(listed(batch), expected, "{name}");
-        }
-    }
 }

@@ -141,7 +141,7 @@ struct SchedAttr {
 /// Asks for punctual waking, and for short turns on the core, so that the scheduler lets the thread in at once when a packet wakes it
 /// although a spinning caller holds the core: it works for a few microseconds and sleeps again. Takes no privilege
 /// (Linux 6.12; older kernels ignore the wish), gives no more of the core than anybody's share.
-fn ask_for_short_turns() {
+pub(crate) fn ask_for_short_turns() {
     let mut attr = SchedAttr { size: size_of::<SchedAttr>() as u32, ..SchedAttr::default() };
     // SAFETY: the structure is as long as its first field says and lives across both calls; 0 means this thread. The
     // kernel's own values are read first so that policy and nice stay as they are.

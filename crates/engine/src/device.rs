@@ -2,23 +2,24 @@
 
 mod error;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-use srdma_abi::{AsyncEvent, AsyncKind, Cause, PortInfo, QpAttributes, QpInit, QpMask, QpState};
+use srdma_abi::{AsyncEvent, AsyncKind, Cause, PortInfo, QpAttributes, QpInit, QpMask};
 use srdma_memory::Rights;
 use srdma_net::interfaces::{self, Interface};
-use srdma_net::{Capture, Endpoint, ReceiveBatch, SlotHandle};
+use srdma_net::{Endpoint, SlotHandle};
 use srdma_ring::{CompletionProducer, DoorbellPage, WorkConsumer};
 use srdma_rnic::world::Queues;
 use srdma_rnic::{Nic, NicConfig};
-use srdma_seams::{ConnectionId, Cqn, FaultPlan, MrKey, Now, PdId, Qpn};
+use srdma_seams::{Cqn, MrKey, Now, PdId, Qpn};
 use srdma_transport::{Config, ANSWER_WAIT};
 
-use crate::numbers::Numbers;
+use crate::bells::Pages;
+use crate::control::{check_route, open_endpoint};
 use crate::options::{for_this_process, Options};
 use crate::owed::Owed;
 use crate::patience::Patience;
@@ -29,8 +30,6 @@ use crate::worker::Worker;
 use crate::{announce, background, claims, clock, stats};
 pub use error::{DeviceError, StartError};
 
-/// Receive buffers of 64 KiB: what one system call may bring.
-const RECEIVE_BUFFERS: usize = 32;
 /// How long a poll waits for packets where cores are scarce.
 const POLL_WAIT_NS: i64 = 100_000;
 /// Doorbells: one per queue-pair number of a slot.
@@ -43,9 +42,39 @@ fn datagram_bytes_max(address: IpAddr, mtu_bytes: u32) -> u16 {
 }
 
 /// The interface that has `address`.
-fn interface_of(address: IpAddr) -> std::io::Result<Option<Interface>> {
+pub(crate) fn interface_of(address: IpAddr) -> std::io::Result<Option<Interface>> {
     let addresses = interfaces::usable_addresses(true)?;
     Ok(addresses.into_iter().find(|found| found.ip == address).map(|found| found.interface))
+}
+
+/// State of the port with `address`, as the interface is now.
+pub(crate) fn port(address: IpAddr) -> PortInfo {
+    let found = interface_of(address).ok().flatten();
+    PortInfo {
+        active: found.as_ref().is_some_and(|found| found.is_up() && found.is_running()),
+        mtu_bytes: found.as_ref().map_or(0, |found| found.mtu_bytes),
+        speed_mbps: found.and_then(|found| found.speed_mbps).unwrap_or(0),
+    }
+}
+
+/// The RNIC for `address`, as the options want it.
+pub(crate) fn new_nic(address: IpAddr, mtu_bytes: u32, options: &Options) -> Result<Nic, StartError> {
+    let transport = Config {
+        paths: options.paths,
+        selector: options.selector,
+        unit_packets_max: options.unit_packets_max,
+        ..Config::default()
+    };
+    transport.validate().map_err(|error| StartError::Setting(error.to_string()))?;
+    options.faults.validate().map_err(|error| StartError::Setting(error.to_string()))?;
+    Ok(Nic::new(NicConfig {
+        address,
+        datagram_bytes_max: datagram_bytes_max(address, mtu_bytes),
+        transport,
+        order: options.order,
+        seed: options.seed.unwrap_or_else(clock::entropy),
+        faults: options.faults.clone(),
+    }))
 }
 
 /// What callers and the background thread share.
@@ -106,27 +135,31 @@ impl Shared {
         (self.sends.is_rung() || self.recvs.is_rung()) && !self.frozen.load(Ordering::Relaxed)
     }
 
+    fn bells(&self) -> Pages<'_> {
+        Pages { sends: &self.sends, recvs: &self.recvs }
+    }
+
     /// Makes progress if nobody else is at it; tells whether packets had arrived.
     pub(crate) fn progress_if_free(&self) -> Option<bool> {
-        self.work_if_free(Worker::turn)
+        self.work_if_free(|worker, bells| worker.turn(bells))
     }
 
     /// Sends what was posted, if nobody else is at work; tells nothing of packets.
     fn send_if_free(&self) -> Option<bool> {
-        self.work_if_free(|worker, sends, recvs| {
-            worker.send_posted(sends, recvs);
+        self.work_if_free(|worker, bells| {
+            worker.send_posted(bells);
             false
         })
     }
 
-    fn work_if_free(&self, work: impl Fn(&mut Worker, &DoorbellPage, &DoorbellPage) -> bool) -> Option<bool> {
+    fn work_if_free(&self, work: impl Fn(&mut Worker, Pages<'_>) -> bool) -> Option<bool> {
         let mut result = None;
         loop {
             // Whoever holds the lock looks at the doorbells once more after letting go, so that a bell rung
             // meanwhile is never left to nobody.
             let Some(mut worker) = self.try_lock() else { return result };
             worker.world.acks_may_wait = self.pillow.is_up_by(clock::now() + ANSWER_WAIT);
-            let had_packets = work(&mut worker, &self.sends, &self.recvs);
+            let had_packets = work(&mut worker, self.bells());
             if !self.let_go(worker) {
                 return result;
             }
@@ -158,7 +191,7 @@ impl Shared {
     pub(crate) fn progress_blocking(&self) {
         let mut worker = self.lock();
         worker.world.acks_may_wait = self.pillow.is_up_by(clock::now() + ANSWER_WAIT);
-        worker.turn(&self.sends, &self.recvs);
+        worker.turn(self.bells());
         let _ = self.let_go(worker);
     }
 
@@ -168,7 +201,7 @@ impl Shared {
         let mut worker = self.try_lock()?;
         let now = clock::now();
         if worker.look_after(now) && worker.is_due(now) {
-            worker.turn(&self.sends, &self.recvs);
+            worker.turn(self.bells());
             let _ = self.let_go(worker);
         }
         Some(false)
@@ -241,22 +274,7 @@ impl Device {
         let system = |what| move |source| StartError::System { what, source };
         let found = interface_of(address).map_err(system("Listing the addresses of this host"))?;
         let mtu_bytes = found.as_ref().map_or(1_500, |found| found.mtu_bytes);
-        let transport = Config {
-            paths: options.paths,
-            selector: options.selector,
-            unit_packets_max: options.unit_packets_max,
-            ..Config::default()
-        };
-        transport.validate().map_err(|error| StartError::Setting(error.to_string()))?;
-        options.faults.validate().map_err(|error| StartError::Setting(error.to_string()))?;
-        let nic = Nic::new(NicConfig {
-            address,
-            datagram_bytes_max: datagram_bytes_max(address, mtu_bytes),
-            transport,
-            order: options.order,
-            seed: options.seed.unwrap_or_else(clock::entropy),
-            faults: options.faults.clone(),
-        });
+        let nic = new_nic(address, mtu_bytes, &options)?;
         let doorbells = || DoorbellPage::heap(DOORBELLS).map_err(|e| StartError::Setting(e.to_string()));
         let owed = Arc::new(Owed::default());
         let pillow = Arc::new(Pillow::new().map_err(system("Making a timerfd"))?);
@@ -300,12 +318,7 @@ impl Device {
 
     /// State of the port, as the interface is now.
     pub fn port(&self) -> PortInfo {
-        let found = interface_of(self.address).ok().flatten();
-        PortInfo {
-            active: found.as_ref().is_some_and(|found| found.is_up() && found.is_running()),
-            mtu_bytes: found.as_ref().map_or(0, |found| found.mtu_bytes),
-            speed_mbps: found.and_then(|found| found.speed_mbps).unwrap_or(0),
-        }
+        port(self.address)
     }
 
     /// Runs a control call. A panic of ours fails the device instead of the program.
@@ -384,20 +397,12 @@ impl Device {
         events: Option<CqEvents>,
         async_fd: RawFd,
     ) -> Result<Cqn, DeviceError> {
-        self.control(|worker| {
-            let cq = worker.nic.create_cq()?;
-            worker.world.rings.add_cq(cq, ring, events, async_fd);
-            Ok(cq)
-        })
+        self.control(|worker| worker.create_cq(ring, events, async_fd))
     }
 
     /// Removes it.
     pub fn destroy_cq(&self, cq: Cqn) -> Result<(), DeviceError> {
-        self.control(|worker| {
-            worker.nic.destroy_cq(cq)?;
-            worker.world.rings.remove_cq(cq);
-            Ok(())
-        })
+        self.control(|worker| worker.destroy_cq(cq))
     }
 
     /// Makes an RC queue pair on two rings, claiming the slot if this is the first.
@@ -412,56 +417,22 @@ impl Device {
             if worker.world.endpoint.is_none() {
                 self.claim(worker)?;
             }
-            let now = clock::now();
-            let Worker { nic, world, counters, numbers, .. } = worker;
-            let numbers = numbers.as_mut().ok_or(DeviceError::Numbers)?;
-            let qpn = numbers.take(now).map_err(|_| DeviceError::Numbers)?;
-            if let Err(error) = nic.create_qp(qpn, init, ConnectionId(clock::entropy())) {
-                numbers.give_back(now, qpn);
-                return Err(error.into());
-            }
-            world.rings.add_qp(qpn, send, recv, async_fd);
-            counters.qp(qpn);
-            Ok(qpn)
+            worker.create_qp(init, send, recv, async_fd)
         })
     }
 
     /// Binds the slot's port and starts the background thread.
     fn claim(&self, worker: &mut Worker) -> Result<(), StartError> {
-        let system = |what| move |source| StartError::System { what, source };
-        let defaults = srdma_net::Options::default();
-        let most_bytes = self.options.socket_buffer_bytes_max;
-        let wanted = srdma_net::Options {
-            receive_buffer_bytes: self.options.receive_buffer_bytes.min(most_bytes),
-            send_buffer_bytes: defaults.send_buffer_bytes.min(most_bytes),
-            gso: !self.options.no_gso,
-            ..defaults
-        };
         // Until the slot is where a child finds it.
         let _claiming = claims::claiming();
-        let mut endpoint = Endpoint::open(self.address, &wanted)?;
-        if !self.options.faults.is_empty() {
-            let seed = self.options.seed.unwrap_or_else(clock::entropy);
-            endpoint.set_faults(FaultPlan::new(seed, self.options.faults.clone()).starting(clock::now()));
-        }
-        if let Some(path) = &self.options.trace {
-            let path = for_this_process(path);
-            match Capture::create(&path) {
-                Ok(capture) => endpoint.set_capture(capture),
-                Err(source) => return Err(StartError::File { path, source }),
-            }
-        }
-        let batch = ReceiveBatch::new(RECEIVE_BUFFERS).map_err(system("Reserving receive buffers"))?;
+        let (endpoint, batch) = open_endpoint(self.address, &self.options)?;
         // Its first step waits for the lock that is held here. Whatever fails up to here leaves no half of a device.
         background::spawn(&self.shared, self.watchable())
-            .map_err(system("Starting the background thread"))?;
+            .map_err(|source| StartError::System { what: "Starting the background thread", source })?;
         self.shared.socket.store(endpoint.readable_fd().as_raw_fd(), Ordering::Relaxed);
         // A slot is claimed once.
         let _ = self.slot.set(endpoint.slot_handle());
-        worker.world.free_bytes = endpoint.free_bytes();
-        worker.numbers = Some(Numbers::new(endpoint.slot(), clock::entropy() as u16));
-        worker.world.batch = Some(batch);
-        worker.world.endpoint = Some(endpoint);
+        worker.adopt(endpoint, batch);
         Ok(())
     }
 
@@ -485,51 +456,12 @@ impl Device {
         }
     }
 
-    /// Asks the kernel for a route to the peer that `attributes` name. Addresses that make no sense are refused with
-    /// better words by whoever reads the attributes.
-    fn check_route(&self, attributes: &QpAttributes) -> Result<(), DeviceError> {
-        let (local, peer) = (self.address, Ipv6Addr::from(attributes.dest_gid).to_canonical());
-        let senseless = peer.is_unspecified() || peer.is_multicast() || peer.is_ipv4() != local.is_ipv4();
-        if !attributes.has_gid || senseless {
-            return Ok(());
-        }
-        match srdma_net::route::payload_bytes_max(local, peer) {
-            // From a loopback address to the outside, Linux says EINVAL; to a broadcast address, EACCES.
-            Err(source)
-                if matches!(
-                    source.raw_os_error(),
-                    Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL | libc::EACCES)
-                ) =>
-            {
-                Err(DeviceError::NoRoute { local, peer, source })
-            }
-            // Whatever else is wrong (no file descriptor is free) says nothing about the route.
-            _ => Ok(()),
-        }
-    }
-
     /// Changes attributes and state.
     pub fn modify_qp(&self, qpn: Qpn, attributes: &QpAttributes, mask: QpMask) -> Result<(), DeviceError> {
-        let now = clock::now();
-        let connection = ConnectionId(clock::entropy());
         if mask.contains(QpMask::AV) {
-            self.check_route(attributes)?;
+            check_route(self.address, attributes)?;
         }
-        self.control(|worker| {
-            let Worker { nic, world, counters, .. } = worker;
-            nic.modify_qp(now, qpn, attributes, mask, connection, world, counters)?;
-            if mask.contains(QpMask::STATE) && attributes.state == QpState::Reset {
-                world.rings.discard(qpn);
-            }
-            counters.failures += u64::from(mask.contains(QpMask::STATE) && attributes.state == QpState::Err);
-            if mask.contains(QpMask::AV.with(QpMask::DEST_QPN)) {
-                let qp = counters.qp(qpn);
-                let address = Ipv6Addr::from(attributes.dest_gid).to_canonical();
-                qp.peer = Some(SocketAddr::new(address, Qpn(attributes.dest_qpn).slot().port()));
-                qp.peer_qpn = attributes.dest_qpn;
-            }
-            Ok(())
-        })
+        self.control(|worker| worker.modify_qp(qpn, attributes, mask))
     }
 
     /// Shows attributes.
@@ -539,17 +471,7 @@ impl Device {
 
     /// Removes a queue pair; its number goes into quarantine.
     pub fn destroy_qp(&self, qpn: Qpn) -> Result<(), DeviceError> {
-        let now = clock::now();
-        self.control(|worker| {
-            let Worker { nic, world, counters, numbers, .. } = worker;
-            nic.destroy_qp(now, qpn, world, counters)?;
-            world.rings.remove_qp(qpn);
-            counters.retire(qpn);
-            if let Some(numbers) = numbers {
-                numbers.give_back(now, qpn);
-            }
-            Ok(())
-        })
+        self.control(|worker| worker.destroy_qp(qpn))
     }
 
     /// The program posted to a send ring.
@@ -685,7 +607,7 @@ impl Shared {
     fn flush_posted(&self) {
         while !self.gone.load(Ordering::Acquire) && self.doorbells_pending() {
             let Some(mut worker) = self.try_lock() else { return };
-            let flush = || worker.flush_posted(&self.sends, &self.recvs);
+            let flush = || worker.flush_posted(self.bells());
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(flush));
         }
     }

@@ -96,6 +96,13 @@ impl RingTable {
         self.cqs.insert(cq.0, Box::new(CqRing { ring, events, async_fd }));
     }
 
+    /// Writes an event although nothing was completed just now: the program asked for one and was too late.
+    pub(crate) fn signal(&self, cq: Cqn) {
+        if let Some(events) = self.cqs.get(&cq.0).and_then(|queue| queue.events) {
+            self.tell(events.fd, events.cookie.to_ne_bytes());
+        }
+    }
+
     pub(crate) fn remove_cq(&mut self, cq: Cqn) {
         self.cqs.remove(&cq.0);
     }

@@ -60,6 +60,8 @@ impl Away {
 pub(crate) struct Straight {
     away: Vec<Away>,
     bulk: bool,
+    /// The programs' memory is not ours: nothing can go there.
+    pub(crate) is_impossible: bool,
     /// Datagrams in a row that were looked at for nothing.
     misses: u32,
     cautious_until: Option<Now>,
@@ -73,7 +75,7 @@ impl Straight {
     /// A batch was filled the usual way: all its payloads are in its buffers.
     pub(crate) fn none(&mut self, mean_datagram_bytes: u32) {
         self.away.clear();
-        if mean_datagram_bytes >= BULK_BYTES {
+        if mean_datagram_bytes >= BULK_BYTES && !self.is_impossible {
             (self.bulk, self.misses) = (true, 0);
         }
     }

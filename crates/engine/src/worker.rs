@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use srdma_net::Segment;
-use srdma_ring::DoorbellPage;
 use srdma_rnic::world::PayloadRef;
 use srdma_rnic::{Batch, Nic};
 use srdma_seams::event::DropCause;
@@ -12,13 +11,14 @@ use srdma_seams::{Duration, Now, PathId, Qpn, Slot};
 use srdma_wire::{Echo, Follower, Packet, ParseError};
 
 use crate::announce;
+use crate::bells::Bells;
 use crate::clock;
 use crate::counters::Counters;
 use crate::numbers::Numbers;
 use crate::owed::{Owed, Owing};
 use crate::straight::Filled;
 use crate::wake::Pillow;
-use crate::world::InProcess;
+use crate::world::Ground;
 
 /// Bursts sent per turn before arriving packets are looked at again: ACKs open windows, so looking is worth it.
 const BURSTS_PER_TURN: usize = 16;
@@ -38,7 +38,7 @@ const ECHOES_PER_SECOND: u32 = 2_000;
 /// Everything behind the worker's lock.
 pub(crate) struct Worker {
     pub(crate) nic: Nic,
-    pub(crate) world: InProcess,
+    pub(crate) world: Ground,
     pub(crate) counters: Counters,
     pub(crate) numbers: Option<Numbers>,
     pub(crate) received: Batch,
@@ -76,7 +76,7 @@ impl Worker {
             owing: Owing::default(),
             rung: Vec::new(),
             nic,
-            world: InProcess::new(),
+            world: Ground::new(),
             counters: Counters::default(),
             numbers: None,
             received: Batch::new(),
@@ -102,8 +102,8 @@ impl Worker {
     }
 
     /// One turn. Returns whether packets had arrived.
-    pub(crate) fn turn(&mut self, sends: &DoorbellPage, recvs: &DoorbellPage) -> bool {
-        let Some(mut now) = self.send_posted(sends, recvs) else { return false };
+    pub(crate) fn turn(&mut self, bells: impl Bells) -> bool {
+        let Some(mut now) = self.send_posted(bells) else { return false };
         // What was just posted left first; the packets that wait have waited already.
         let had_packets = self.receive_some(now);
         if had_packets {
@@ -123,7 +123,7 @@ impl Worker {
 
     /// The sending half of a turn: who has just posted need not look for packets, it will poll. `None` before a
     /// slot is claimed.
-    pub(crate) fn send_posted(&mut self, sends: &DoorbellPage, recvs: &DoorbellPage) -> Option<Now> {
+    pub(crate) fn send_posted(&mut self, bells: impl Bells) -> Option<Now> {
         let now = clock::now();
         self.latest = now;
         let (_, slot) = self.slot()?;
@@ -133,12 +133,12 @@ impl Worker {
         self.world.busy = false;
         self.delayed_until = self.world.endpoint.as_mut().and_then(|endpoint| endpoint.advance(now));
         let Worker { nic, world, counters, rung, owed, owing, .. } = self;
-        sends.take(|index| {
-            let qpn = Qpn::new(slot, index as u16);
+        bells.sends(|index| {
+            let qpn = Qpn::new(slot, index);
             nic.doorbell_send(now, qpn, world, counters);
             rung.push(qpn);
         });
-        recvs.take(|index| nic.doorbell_recv(now, Qpn::new(slot, index as u16), world, counters));
+        bells.recvs(|index| nic.doorbell_recv(now, Qpn::new(slot, index), world, counters));
         self.more = nic.pump(now, BURSTS_PER_TURN, world, counters);
         for qpn in rung.drain(..).filter(|&qpn| nic.is_owed(qpn)) {
             owing.sent(qpn, owed);
@@ -163,12 +163,12 @@ impl Worker {
     }
 
     /// Flushes what was posted to a device that has failed.
-    pub(crate) fn flush_posted(&mut self, sends: &DoorbellPage, recvs: &DoorbellPage) {
+    pub(crate) fn flush_posted(&mut self, bells: impl Bells) {
         let now = clock::now();
         let Some(slot) = self.numbers.as_ref().map(Numbers::slot) else { return };
         let Worker { nic, world, counters, .. } = self;
-        sends.take(|index| nic.doorbell_send(now, Qpn::new(slot, index as u16), world, counters));
-        recvs.take(|index| nic.doorbell_recv(now, Qpn::new(slot, index as u16), world, counters));
+        bells.sends(|index| nic.doorbell_send(now, Qpn::new(slot, index), world, counters));
+        bells.recvs(|index| nic.doorbell_recv(now, Qpn::new(slot, index), world, counters));
     }
 
     /// Whether a plan of faults wants no progress now. Whatever may send is to ask before, so that it does not.

@@ -1,4 +1,4 @@
-//! The world of one device in one process: its rings, its memory, its sockets.
+//! The world of a device: its rings, its sockets, and the memory of its program, or of the programs attached to it.
 
 use std::net::SocketAddr;
 
@@ -13,18 +13,21 @@ use srdma_rnic::world::{
 use srdma_seams::{Cqn, PathId, Qpn};
 use srdma_wire::Packet;
 
+use crate::programs::{changed, Programs};
 use crate::queues::RingTable;
 use crate::straight::Straight;
 
 /// Bytes of held payloads that one device keeps at most. What does not fit is treated as not received.
 const HOLD_BYTES_MAX: usize = 32 << 20;
 
-/// Everything that `rnic` needs from outside, for a device in its program's own process.
-pub(crate) struct InProcess {
+/// Everything that `rnic` needs from outside.
+pub(crate) struct Ground {
     pub(crate) rings: RingTable,
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) batch: Option<ReceiveBatch>,
     pub(crate) memory: OwnMemory,
+    /// Programs in other processes; then none is in ours.
+    pub(crate) programs: Programs,
     pub(crate) holds: Holds,
     pub(crate) free_bytes: u32,
     /// The background thread will be up in time to send an ACK that waits.
@@ -40,15 +43,16 @@ pub(crate) struct InProcess {
     slices: Vec<RawSlice>,
 }
 
-impl InProcess {
-    pub(crate) fn new() -> InProcess {
-        InProcess {
+impl Ground {
+    pub(crate) fn new() -> Ground {
+        Ground {
             rings: RingTable::default(),
             endpoint: None,
             batch: None,
             // SAFETY: this world hands it only addresses that `rnic` has resolved through a live key, i.e. memory
             // that the program registered for exactly this, and buffers of its own that live through each call.
             memory: unsafe { OwnMemory::new() },
+            programs: Programs::default(),
             holds: Holds::new(HOLD_BYTES_MAX),
             free_bytes: 0,
             acks_may_wait: false,
@@ -88,6 +92,30 @@ impl InProcess {
         self.transfers.is_empty() || self.memory.read(&self.transfers).is_ok()
     }
 
+    /// Copies to memory of attached programs: as many at a time as go to one of them.
+    fn copy_to_programs(&mut self, batch: &[Copy]) -> Result<(), CopyFault> {
+        let mut transfers = std::mem::take(&mut self.transfers);
+        let (mut begin, mut result) = (0, Ok(()));
+        while let Some(first) = batch.get(begin).filter(|_| result.is_ok()) {
+            transfers.clear();
+            let same = batch[begin..].iter().take_while(|copy| copy.to.space == first.to.space);
+            let whole = |copy: &&Copy| self.source(copy).len() == copy.to.length as usize;
+            let fit = same.take_while(whole);
+            transfers.extend(fit.map(|copy| Transfer::out(self.source(copy), copy.to.address)));
+            let moved = match self.programs.memory(first.to.space) {
+                Some(memory) if !transfers.is_empty() => {
+                    memory.write(&transfers).map_err(|fault| fault.index)
+                }
+                _ => Err(0),
+            };
+            self.placement_calls += 1;
+            result = moved.map_err(|index| CopyFault { index: begin + index });
+            begin += transfers.len();
+        }
+        self.transfers = transfers;
+        result
+    }
+
     /// Whether the bytes of a copy lie at their place already.
     fn is_in_place(&self, copy: &Copy) -> bool {
         match copy.source {
@@ -115,7 +143,7 @@ impl InProcess {
     }
 }
 
-impl Queues for InProcess {
+impl Queues for Ground {
     fn take_send(&mut self, qpn: Qpn, entry: &mut SendEntry) -> Taken {
         self.rings.take_send(qpn, entry)
     }
@@ -136,8 +164,11 @@ impl Queues for InProcess {
     }
 }
 
-impl Mover for InProcess {
+impl Mover for Ground {
     fn copy(&mut self, batch: &[Copy]) -> Result<(), CopyFault> {
+        if !self.programs.is_empty() {
+            return self.copy_to_programs(batch);
+        }
         // Before anything is overwritten.
         for (index, copy) in batch.iter().enumerate() {
             match copy.source {
@@ -175,14 +206,13 @@ impl Mover for InProcess {
     }
 
     fn atomic(&mut self, at: Segment, op: AtomicOp) -> Result<u64, CopyFault> {
+        if !self.programs.is_empty() {
+            return self.programs.atomic(at, op);
+        }
         if at.space != AddressSpace::Host || at.length != 8 {
             return Err(CopyFault { index: 0 });
         }
-        let change = |old: u64| match op {
-            AtomicOp::CompareSwap { compare, swap } => (old == compare).then_some(swap),
-            AtomicOp::FetchAdd { add } => Some(old.wrapping_add(add)),
-        };
-        self.memory.atomic_u64(at.address, change).map_err(|_| CopyFault { index: 0 })
+        self.memory.atomic_u64(at.address, |old| changed(op, old)).map_err(|_| CopyFault { index: 0 })
     }
 
     fn hold(&mut self, payload: PayloadRef) -> Option<HoldSlot> {
@@ -208,6 +238,19 @@ impl Mover for InProcess {
     }
 }
 
+/// The first packet of the run that segment number `index` belongs to: all of it is one message.
+fn first_packet_of(burst: &Burst<'_>, index: usize) -> usize {
+    let (mut packet, mut segments) = (0, 0);
+    for run in burst.runs {
+        segments += usize::from(run.segment_count);
+        if index < segments {
+            break;
+        }
+        packet += usize::from(run.packets);
+    }
+    packet
+}
+
 fn refusal(error: SendError) -> SendRefusal {
     match error {
         SendError::Busy => SendRefusal::Busy,
@@ -217,12 +260,18 @@ fn refusal(error: SendError) -> SendRefusal {
     }
 }
 
-impl InProcess {
+impl Ground {
     /// An ACK goes behind: it is shorter than any data packet, so that both leave as one message.
     fn send(&mut self, burst: &Burst<'_>, ack: Option<&Packet>) -> Result<(), SendRefusal> {
         let Some(endpoint) = &mut self.endpoint else {
             return Err(SendRefusal::Unreachable);
         };
+        if !self.programs.is_empty() {
+            if let Err(index) = self.programs.stage(burst.segments) {
+                return Err(SendRefusal::Fault { packet: first_packet_of(burst, index) });
+            }
+        }
+        let mut staged = 0;
         let mut out = endpoint.burst(burst.path, burst.peer, burst.traffic_class);
         let mut segments = burst.segments.iter();
         let mut packet = 0;
@@ -235,6 +284,10 @@ impl InProcess {
                         .rings
                         .inline_address(qpn, segment.address, segment.length)
                         .map(|pointer| pointer as usize),
+                    AddressSpace::Program(_) => {
+                        staged += segment.length as usize;
+                        Some(self.programs.staged_at(staged - segment.length as usize))
+                    }
                     AddressSpace::Gpu(_) => None,
                 };
                 let Some(address) = address else {
@@ -255,7 +308,7 @@ impl InProcess {
     }
 }
 
-impl Link for InProcess {
+impl Link for Ground {
     fn send_burst(&mut self, burst: &Burst<'_>) -> Result<(), SendRefusal> {
         self.send(burst, None)
     }

@@ -22,6 +22,8 @@ use srdma_seams::{MrKey, PdId, Qpn, TenantId};
 pub enum AddressSpace {
     /// Virtual memory of the program that owns the device.
     Host,
+    /// Virtual memory of a program that is attached to the device, by the number that whoever drives the device gave it.
+    Program(u32),
     /// Memory of the GPU with this index (a model, until the issue that brings real ones).
     Gpu(u16),
     /// The send ring of a queue pair: inline data. `address` counts bytes from the ring's first entry.

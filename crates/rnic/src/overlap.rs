@@ -34,6 +34,8 @@ fn space_number(space: AddressSpace) -> u32 {
         AddressSpace::Host => 0,
         AddressSpace::Gpu(index) => 1 + u32::from(index),
         AddressSpace::SendRing(qpn) => (1 << 24) + qpn.0,
+        // One half of the numbers: there are fewer programs.
+        AddressSpace::Program(number) => (1 << 31) | number,
     }
 }
 

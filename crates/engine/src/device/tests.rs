@@ -11,6 +11,7 @@ use srdma_seams::{Duration, PathId, Slot};
 use srdma_wire::{Echo, Packet};
 
 use super::*;
+use srdma_abi::QpState;
 
 /// A queue pair in INIT or further, with the program's ends of its rings.
 struct Program {

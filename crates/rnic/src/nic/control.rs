@@ -16,14 +16,19 @@ use crate::qp::Qp;
 use crate::world::World;
 use crate::ControlError;
 
-/// The one tenant of a device.
+/// The one tenant of a device that has only one.
 const TENANT: TenantId = TenantId(0);
 
 impl Nic {
     /// Makes a protection domain.
     pub fn alloc_pd(&mut self) -> Result<PdId, ControlError> {
+        self.alloc_pd_of(TENANT)
+    }
+
+    /// Makes one for a tenant: regions and queue pairs made with it are the tenant's.
+    pub fn alloc_pd_of(&mut self, tenant: TenantId) -> Result<PdId, ControlError> {
         limit("protection domains (max_pd)", self.pds.live(), LIMITS.max_pd)?;
-        Ok(self.pds.insert())
+        Ok(self.pds.insert(tenant))
     }
 
     /// Removes it; busy while regions or queue pairs use it.
@@ -45,9 +50,21 @@ impl Nic {
         iova: u64,
         rights: Rights,
     ) -> Result<MrKey, ControlError> {
-        self.pds.users(pd).ok_or(ControlError::Unknown("protection domain"))?;
-        let space = AddressSpace::Host;
-        let region = Region { tenant: TENANT, pd, iova, length, rights, space, base };
+        self.register_in(AddressSpace::Host, pd, base, length, iova, rights)
+    }
+
+    /// As [`Nic::register`], for memory of any address space.
+    pub fn register_in(
+        &mut self,
+        space: AddressSpace,
+        pd: PdId,
+        base: u64,
+        length: u64,
+        iova: u64,
+        rights: Rights,
+    ) -> Result<MrKey, ControlError> {
+        let tenant = self.pds.tenant(pd).ok_or(ControlError::Unknown("protection domain"))?;
+        let region = Region { tenant, pd, iova, length, rights, space, base };
         self.shared.memory.register(region).map_err(|error| match error {
             RegisterError::Overflow { .. } => {
                 ControlError::Invalid("the region reaches past the end of the address space")
@@ -102,7 +119,7 @@ impl Nic {
         }
         check_capabilities(init)?;
         let pd = PdId(init.pd);
-        self.pds.users(pd).ok_or(ControlError::Unknown("protection domain"))?;
+        let tenant = self.pds.tenant(pd).ok_or(ControlError::Unknown("protection domain"))?;
         for cq in [init.send_cq, init.recv_cq] {
             self.shared.cqs.users(Cqn(cq)).ok_or(ControlError::Unknown("completion queue"))?;
         }
@@ -111,7 +128,7 @@ impl Nic {
         self.shared.cqs.add_user(Cqn(init.recv_cq));
         self.serial = self.serial.wrapping_add(1);
         let doom = Doom::new(&self.shared.config.faults, self.serial);
-        let qp = Qp::new(qpn, *init, Asker { tenant: TENANT, pd }, connection, doom);
+        let qp = Qp::new(qpn, *init, Asker { tenant, pd }, connection, doom);
         self.qps.insert(qpn, Box::new(qp), self.serial);
         Ok(())
     }

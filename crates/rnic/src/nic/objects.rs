@@ -3,17 +3,23 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use srdma_seams::{Cqn, PdId, Qpn};
+use srdma_seams::{Cqn, PdId, Qpn, TenantId};
 
 use crate::qp::Qp;
 
 /// Numbers in use, each with a count of users. Freed numbers are given out again, oldest first, so
 /// that a number in a late message of the program names nothing for as long as possible.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Numbers<T> {
     entries: Vec<Option<T>>,
     free: alloc::collections::VecDeque<u32>,
     live: u32,
+}
+
+impl<T> Default for Numbers<T> {
+    fn default() -> Numbers<T> {
+        Numbers { entries: Vec::new(), free: Default::default(), live: 0 }
+    }
 }
 
 impl<T> Numbers<T> {
@@ -47,28 +53,38 @@ impl<T> Numbers<T> {
     }
 }
 
-/// Protection domains; regions are counted by the memory table, queue pairs here.
+#[derive(Debug)]
+struct Pd {
+    tenant: TenantId,
+    users: u32,
+}
+
+/// Protection domains; regions are counted by the memory table, queue pairs here. All that is made with one belongs to
+/// its tenant.
 #[derive(Debug, Default)]
-pub(crate) struct Pds(Numbers<u32>);
+pub(crate) struct Pds(Numbers<Pd>);
 
 impl Pds {
     pub fn live(&self) -> u32 {
         self.0.live
     }
-    pub fn insert(&mut self) -> PdId {
-        PdId(self.0.insert(0))
+    pub fn insert(&mut self, tenant: TenantId) -> PdId {
+        PdId(self.0.insert(Pd { tenant, users: 0 }))
+    }
+    pub fn tenant(&self, pd: PdId) -> Option<TenantId> {
+        self.0.get(pd.0).map(|pd| pd.tenant)
     }
     pub fn users(&self, pd: PdId) -> Option<u32> {
-        self.0.get(pd.0).copied()
+        self.0.get(pd.0).map(|pd| pd.users)
     }
     pub fn add_user(&mut self, pd: PdId) {
-        if let Some(users) = self.0.get_mut(pd.0) {
-            *users += 1;
+        if let Some(pd) = self.0.get_mut(pd.0) {
+            pd.users += 1;
         }
     }
     pub fn remove_user(&mut self, pd: PdId) {
-        if let Some(users) = self.0.get_mut(pd.0) {
-            *users = users.saturating_sub(1);
+        if let Some(pd) = self.0.get_mut(pd.0) {
+            pd.users = pd.users.saturating_sub(1);
         }
     }
     pub fn remove(&mut self, pd: PdId) {
@@ -132,7 +148,7 @@ pub(crate) struct Qps {
 
 impl Qps {
     pub fn new() -> Qps {
-        Qps { root: Vec::new(), numbers: Numbers { entries: Vec::new(), free: Default::default(), live: 0 } }
+        Qps { root: Vec::new(), numbers: Numbers::default() }
     }
 
     pub fn live(&self) -> u32 {
