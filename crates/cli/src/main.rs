@@ -11,6 +11,7 @@
 mod bench;
 mod check;
 mod check_text;
+mod daemon;
 mod doctor;
 mod environment;
 mod explain;
@@ -23,6 +24,7 @@ mod sim;
 mod stats;
 mod top;
 mod tree;
+mod vdev;
 mod verify;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +45,10 @@ struct Arguments {
 enum Command {
     /// Run a program on the software RNIC
     Run(run::RunCommand),
+    /// Be the RNIC of this host, for virtual devices
+    Daemon(daemon::DaemonCommand),
+    /// Define, show and remove virtual devices
+    Vdev(vdev::VdevCommand),
     /// Print the environment that `run` would set, for a shell, a Dockerfile or a tool
     Env(environment::EnvCommand),
     /// Test the way to a host: does it answer, and over how many distinct paths
@@ -75,6 +81,8 @@ fn main() -> ExitCode {
     };
     match arguments.command {
         Command::Run(command) => run::run(&command),
+        Command::Daemon(command) => daemon::daemon(&command),
+        Command::Vdev(command) => vdev::vdev(&command),
         Command::Env(command) => environment::env(&command),
         Command::Check(command) => check::check(&command),
         Command::Doctor(command) => doctor::doctor(&command),

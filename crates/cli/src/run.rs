@@ -1,12 +1,15 @@
 //! `srdma run`: becomes the program, with our libraries before it.
 
+use crate::daemon::At;
 use crate::environment::{inherited, Environment, EnvironmentError, Format};
 use crate::options::NicOptions;
 use crate::print::{complain, out, shell_quoted};
 use crate::program::{find, inspect, ProgramError};
 use crate::tree::Libraries;
+use crate::vdev::expose;
 use crate::USAGE;
 use clap::Args;
+use srdma_doors::socket::DialError;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -27,6 +30,14 @@ const FAILED: u8 = 125;
 pub struct RunCommand {
     #[command(flatten)]
     nic: NicOptions,
+
+    /// Run it on this virtual device of the daemon on this host (see `srdma vdev`); then the other options are the
+    /// daemon's
+    #[arg(long, value_name = "NAME")]
+    vdev: Option<String>,
+
+    #[command(flatten)]
+    at: At,
 
     /// Show the environment and the command instead of running it
     #[arg(long)]
@@ -53,6 +64,10 @@ enum RunError {
     Interfaces(std::io::Error),
     #[error("SRDMA_ADDR={0} is no address of this host; correct or unset it, or use --addr")]
     ForeignAddress(String),
+    #[error("--{0} is the daemon's to decide; give it to `srdma daemon`")]
+    Daemons(String),
+    #[error(transparent)]
+    Device(#[from] DialError),
     #[error("{program}: {error}")]
     Exec { program: String, error: std::io::Error },
 }
@@ -60,7 +75,7 @@ enum RunError {
 impl RunError {
     fn exit_code(&self) -> u8 {
         match self {
-            RunError::Environment(EnvironmentError::Option(_)) => USAGE,
+            RunError::Environment(EnvironmentError::Option(_)) | RunError::Daemons(_) => USAGE,
             RunError::Program(error) => error.exit_code(),
             RunError::Exec { error, .. } if error.kind() == std::io::ErrorKind::NotFound => 127,
             RunError::Exec { .. } => 126,
@@ -78,12 +93,19 @@ struct Prepared {
 fn prepare(command: &RunCommand) -> Result<Prepared, RunError> {
     let name = command.line.first().cloned().unwrap_or_default();
     let libraries = Libraries::find().map_err(EnvironmentError::from)?;
-    let environment =
+    let mut environment =
         Environment::new(&libraries, &command.nic, &inherited).map_err(EnvironmentError::from)?;
     command.nic.settings(&inherited).map_err(EnvironmentError::from)?;
     let program = find(&name, std::env::var_os("PATH").as_deref())?;
     inspect(&program)?;
-    if command.nic.addr.is_none() {
+    if let Some(name) = &command.vdev {
+        if let Some((variable, _)) = command.nic.variables().map_err(EnvironmentError::from)?.first() {
+            let option = variable.trim_start_matches("SRDMA_").to_lowercase().replace('_', "-");
+            return Err(RunError::Daemons(option));
+        }
+        let path = expose(&command.at, name)?;
+        environment.0.push(("SRDMA_VDEV", path.display().to_string()));
+    } else if command.nic.addr.is_none() && inherited("SRDMA_VDEV").is_none_or(|text| text.is_empty()) {
         check_address(inherited("SRDMA_ADDR"))?;
     }
     Ok(Prepared { environment, program })

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use srdma_abi::Completion;
-use srdma_doors::inproc::{CqEvents, Device as Door};
+use srdma_doors::inproc::CqEvents;
+use srdma_doors::Door;
 use srdma_ring::CompletionConsumer;
 use srdma_seams::Cqn;
 
@@ -11,7 +12,7 @@ use crate::ControlError;
 
 /// A completion queue. Methods may be called from any thread.
 pub struct Cq {
-    door: Arc<Door>,
+    door: Door,
     number: Cqn,
     capacity: u32,
     events: Option<CqEvents>,
@@ -20,7 +21,7 @@ pub struct Cq {
 
 impl Cq {
     pub(crate) fn new(
-        door: Arc<Door>,
+        door: Door,
         number: Cqn,
         capacity: u32,
         events: Option<CqEvents>,
@@ -62,7 +63,7 @@ impl Cq {
         }
         let signal_now = self.ring.lock().unwrap_or_else(PoisonError::into_inner).arm(solicited_only);
         if let (true, Some(events)) = (signal_now, self.events) {
-            self.door.signal(events);
+            self.door.signal(self.number, events);
         }
     }
 

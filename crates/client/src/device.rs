@@ -2,18 +2,17 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use srdma_abi::control::LIMITS;
 use srdma_abi::{DeviceLimits, PortInfo, QpInit};
-use srdma_doors::inproc::{self, CqEvents, Device as Door, Options};
-use srdma_ring::{
-    units_for, CompletionConsumer, CompletionProducer, Layout, RingMemory, WorkConsumer, WorkProducer,
-};
+use srdma_doors::inproc::{self, CqEvents, Options};
+use srdma_doors::{door, socket, Door};
+use srdma_ring::CompletionConsumer;
 
-use crate::qp::{recv_units, send_units};
 use crate::{ControlError, Cq, OpenError, Qp};
 
 /// One usable address of this host, seen as an RDMA device with one port and one GID.
@@ -31,6 +30,8 @@ pub struct DeviceInfo {
     pub mtu_bytes: u32,
     /// EUI-64 made from the interface's MAC address and the address, in network order.
     pub guid: [u8; 8],
+    /// Socket of the daemon that has it; `None` if it lives in this process.
+    pub socket: Option<PathBuf>,
 }
 
 /// The usable addresses of this host, best first. Opens no socket that stays, claims nothing. `only` restricts
@@ -39,7 +40,8 @@ pub fn devices(only: Option<IpAddr>) -> Result<Vec<DeviceInfo>, OpenError> {
     let addresses = inproc::addresses(only)?;
     let devices = addresses.into_iter().enumerate().map(|(index, found)| DeviceInfo {
         name: format!("stellar{index}"),
-        guid: guid(found.mac, found.address),
+        guid: inproc::guid(found.mac, found.address),
+        socket: None,
         address: found.address,
         interface: found.interface,
         interface_index: found.interface_index,
@@ -48,21 +50,38 @@ pub fn devices(only: Option<IpAddr>) -> Result<Vec<DeviceInfo>, OpenError> {
     Ok(devices.collect())
 }
 
-/// EUI-64 (IEEE, modified as in RFC 4291 appendix A) of the MAC address, its middle bytes replaced by the end of the
-/// address so that several addresses of one interface differ.
-fn guid(mac: [u8; 6], address: IpAddr) -> [u8; 8] {
-    let end = match address {
-        IpAddr::V4(v4) => [v4.octets()[2], v4.octets()[3]],
-        IpAddr::V6(v6) => [v6.octets()[14], v6.octets()[15]],
-    };
-    [mac[0] ^ 2, mac[1], mac[2], end[0], end[1], mac[3], mac[4], mac[5]]
+/// The virtual device that a daemon offers at `path`, as the only one that a program sees.
+pub fn virtual_device(path: &Path) -> Result<DeviceInfo, OpenError> {
+    let shown = socket::client::look(path)?;
+    Ok(DeviceInfo {
+        name: "stellar0".into(),
+        address: IpAddr::from(shown.gid).to_canonical(),
+        interface: interface_name(shown.interface_index),
+        interface_index: shown.interface_index,
+        mtu_bytes: shown.mtu_bytes,
+        guid: shown.guid,
+        socket: Some(path.to_owned()),
+    })
+}
+
+/// Name of a network interface, if this program's namespace has it.
+fn interface_name(index: u32) -> String {
+    let mut name = [0u8; libc::IF_NAMESIZE];
+    // SAFETY: room for a name.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
+    match found.is_null() {
+        true => String::new(),
+        false => name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect(),
+    }
 }
 
 /// An open device. Opening claims nothing: the slot and its port are bound, and the background thread
 /// started, when the first queue pair is made. Several opens in one process share one slot.
 pub struct Device {
-    door: Arc<Door>,
+    door: Door,
     async_fd: RawFd,
+    /// Where asynchronous events are read instead, until the caller takes it.
+    events: Mutex<Option<OwnedFd>>,
     closed: AtomicBool,
     /// Completion rings by number, so that a queue pair's leftovers can be taken out when it goes.
     cqs: Mutex<HashMap<u32, Weak<Mutex<CompletionConsumer>>>>,
@@ -73,9 +92,29 @@ impl Device {
     /// write end, owned by the caller, that outlives the device) as records of eight bytes: kind and object of
     /// `abi::AsyncEvent`, two native-order `u32`. The first open of an address in a process decides its `options`.
     pub fn open(info: &DeviceInfo, options: &Options, async_fd: RawFd) -> Result<Device, OpenError> {
-        let door = inproc::device(info.address, options)?;
-        door.opened(async_fd);
-        Ok(Device { door, async_fd, closed: AtomicBool::new(false), cqs: Mutex::default() })
+        let door = match &info.socket {
+            None => door::in_process(info.address, options)?,
+            Some(path) => Door::Socket(socket::Device::attach(path)?),
+        };
+        let events = Mutex::new(door.opened(async_fd));
+        Ok(Device { door, async_fd, events, closed: AtomicBool::new(false), cqs: Mutex::default() })
+    }
+
+    /// The reading end of a pipe where asynchronous events come *instead* of at the `async_fd` that was given, if this
+    /// device makes its own; once. Its end means that the device is gone ([`abi::AsyncKind::DeviceFatal`](srdma_abi::AsyncKind)).
+    pub fn take_events(&self) -> Option<OwnedFd> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A completion channel of the device's own, if it makes them: what to give as [`CqEvents::fd`], and the end where
+    /// records are read. `None`: the caller makes a pipe, and gives its writing end.
+    pub fn create_channel(&self) -> Result<Option<(RawFd, OwnedFd)>, ControlError> {
+        Ok(self.door.create_channel()?)
+    }
+
+    /// Removes one that the device made.
+    pub fn destroy_channel(&self, number: RawFd) {
+        self.door.destroy_channel(number);
     }
 
     /// Ends this open: nothing is written to its `async_fd` any more. Dropping it does the same.
@@ -143,25 +182,18 @@ impl Device {
                 LIMITS.max_cqe
             )));
         }
-        let capacity = entries.next_power_of_two();
-        let memory = Layout::new(capacity).and_then(RingMemory::heap).map_err(no_memory)?;
-        let producer = CompletionProducer::new(memory.clone());
-        let consumer = Arc::new(Mutex::new(CompletionConsumer::new(memory)));
-        let number = self.door.create_cq(producer, events, self.async_fd)?;
-        self.cqs().insert(number.0, Arc::downgrade(&consumer));
-        Ok(Cq::new(Arc::clone(&self.door), number, capacity, events, consumer))
+        let (number, ring, capacity) = self.door.create_cq(entries, events, self.async_fd)?;
+        let ring = Arc::new(Mutex::new(ring));
+        self.cqs().insert(number.0, Arc::downgrade(&ring));
+        Ok(Cq::new(self.door.clone(), number, capacity, events, ring))
     }
 
     /// Makes an RC queue pair. The device claims its slot now if it has none.
     pub fn create_qp(&self, init: &QpInit) -> Result<Qp, ControlError> {
         init.check().map_err(|out_of_range| ControlError::invalid(out_of_range.to_string()))?;
-        let (send_memory, send_producer) =
-            work_ring(init.max_send_wr, send_units(init.max_send_sge, init.max_inline_data))?;
-        let (recv_memory, recv_producer) = work_ring(init.max_recv_wr, recv_units(init.max_recv_sge))?;
-        let consumers = (WorkConsumer::new(send_memory), WorkConsumer::new(recv_memory));
-        let number = self.door.create_qp(init, consumers.0, consumers.1, self.async_fd)?;
+        let made = self.door.create_qp(init, self.async_fd)?;
         let cqs = [init.send_cq, init.recv_cq].map(|cq| self.cqs().get(&cq).and_then(Weak::upgrade));
-        Ok(Qp::new(Arc::clone(&self.door), number, *init, send_producer, recv_producer, cqs))
+        Ok(Qp::new(self.door.clone(), *init, made, cqs))
     }
 
     fn cqs(&self) -> MutexGuard<'_, HashMap<u32, Weak<Mutex<CompletionConsumer>>>> {
@@ -173,15 +205,4 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-fn work_ring(requests: u32, units_per_entry: usize) -> Result<(RingMemory, WorkProducer), ControlError> {
-    let units = units_for(requests.max(1), units_per_entry)
-        .ok_or_else(|| ControlError::invalid("The queue asked for is too large"))?;
-    let memory = Layout::new(units).and_then(RingMemory::heap).map_err(no_memory)?;
-    Ok((memory.clone(), WorkProducer::new(memory)))
-}
-
-fn no_memory(error: impl std::fmt::Display) -> ControlError {
-    ControlError { errno: libc::ENOMEM, text: error.to_string(), cannot_start: false }
 }

@@ -1,6 +1,8 @@
 //! Why calls are refused, with the errno that a C caller gets.
 
-use srdma_doors::inproc::{DeviceError, StartError};
+use srdma_doors::inproc::StartError;
+use srdma_doors::socket::DialError;
+use srdma_doors::DoorError;
 
 /// Why no device is to be had.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +16,12 @@ pub struct OpenError {
 
 impl From<StartError> for OpenError {
     fn from(error: StartError) -> OpenError {
+        OpenError { errno: error.errno(), text: error.to_string() }
+    }
+}
+
+impl From<DialError> for OpenError {
+    fn from(error: DialError) -> OpenError {
         OpenError { errno: error.errno(), text: error.to_string() }
     }
 }
@@ -37,13 +45,9 @@ impl ControlError {
     }
 }
 
-impl From<DeviceError> for ControlError {
-    fn from(error: DeviceError) -> ControlError {
-        ControlError {
-            errno: error.errno(),
-            text: error.to_string(),
-            cannot_start: matches!(error, DeviceError::Start(_)),
-        }
+impl From<DoorError> for ControlError {
+    fn from(error: DoorError) -> ControlError {
+        ControlError { errno: error.errno(), text: error.to_string(), cannot_start: error.cannot_start() }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use srdma_abi::entry::{INLINE_MAX, RECV_SGE_MAX, SEND_SGE_MAX};
 use srdma_abi::{QpAttributes, QpInit, QpMask, QpState, RecvEntry, SendEntry, SendFlags, UNIT_BYTES};
-use srdma_doors::inproc::Device as Door;
+use srdma_doors::door::Bells;
+use srdma_doors::shape::{recv_units, send_units};
+use srdma_doors::{Door, QpMade};
 use srdma_ring::{CompletionConsumer, WorkProducer};
 use srdma_seams::Qpn;
 
@@ -13,8 +14,9 @@ use crate::{ControlError, PostError};
 
 /// A queue pair. Methods may be called from any thread.
 pub struct Qp {
-    door: Arc<Door>,
+    door: Door,
     number: Qpn,
+    bells: Bells,
     init: QpInit,
     /// State after the last modify: enough to refuse posts that come too early. Errors that the device
     /// met on its own need not be known here: posts are accepted then, and flushed.
@@ -27,21 +29,20 @@ pub struct Qp {
 
 impl Qp {
     pub(crate) fn new(
-        door: Arc<Door>,
-        number: Qpn,
+        door: Door,
         init: QpInit,
-        send: WorkProducer,
-        recv: WorkProducer,
+        made: QpMade,
         cqs: [Option<Arc<Mutex<CompletionConsumer>>>; 2],
     ) -> Qp {
         Qp {
             cqs,
             door,
-            number,
+            number: made.number,
+            bells: made.bells(),
             init,
             state: AtomicU8::new(QpState::Reset as u8),
-            send: Mutex::new(send),
-            recv: Mutex::new(recv),
+            send: Mutex::new(made.send),
+            recv: Mutex::new(made.recv),
         }
     }
 
@@ -146,7 +147,7 @@ impl SendPosts<'_> {
 impl Drop for SendPosts<'_> {
     fn drop(&mut self) {
         if self.ring.as_mut().is_some_and(|ring| ring.publish()) {
-            self.qp.door.ring_send(self.qp.number);
+            self.qp.door.ring_send(self.qp.bells);
         }
     }
 }
@@ -178,23 +179,7 @@ impl RecvPosts<'_> {
 impl Drop for RecvPosts<'_> {
     fn drop(&mut self) {
         if self.ring.as_mut().is_some_and(|ring| ring.publish()) {
-            self.qp.door.ring_recv(self.qp.number);
+            self.qp.door.ring_recv(self.qp.bells);
         }
     }
-}
-
-/// Units of the largest entry that `sges` elements or `inline` bytes can make.
-pub(crate) fn send_units(sges: u32, inline: u32) -> usize {
-    let by_sges = SendEntry { sge_count: sges.min(SEND_SGE_MAX as u32) as u8, ..SendEntry::default() };
-    let by_inline = SendEntry {
-        flags: SendFlags::INLINE,
-        inline_len: inline.min(INLINE_MAX as u32) as u16,
-        ..SendEntry::default()
-    };
-    by_sges.units().max(by_inline.units())
-}
-
-/// The same for receives.
-pub(crate) fn recv_units(sges: u32) -> usize {
-    RecvEntry { sge_count: sges.min(RECV_SGE_MAX as u32) as u8, ..RecvEntry::default() }.units()
 }

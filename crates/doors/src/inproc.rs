@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use srdma_engine::claims;
 pub use srdma_engine::{
-    ppm_of_percent, seed, BadValue, CqEvents, Device, DeviceError, Faults, Options, Order, OtherEnd,
-    SelectorKind, StartError, VARIABLES,
+    for_this_process, ppm_of_percent, seed, BadValue, CqEvents, Device, DeviceError, Faults, Options, Order,
+    OtherEnd, SelectorKind, StartError, VARIABLES,
 };
 use srdma_net::interfaces;
 
@@ -101,6 +101,16 @@ pub struct Address {
     pub mtu_bytes: u32,
     /// MAC address of the interface.
     pub mac: [u8; 6],
+}
+
+/// EUI-64 (IEEE, modified as in RFC 4291 appendix A) of the MAC address, its middle bytes replaced by the end of the
+/// address so that several addresses of one interface differ.
+pub fn guid(mac: [u8; 6], address: IpAddr) -> [u8; 8] {
+    let end = match address {
+        IpAddr::V4(v4) => [v4.octets()[2], v4.octets()[3]],
+        IpAddr::V6(v6) => [v6.octets()[14], v6.octets()[15]],
+    };
+    [mac[0] ^ 2, mac[1], mac[2], end[0], end[1], mac[3], mac[4], mac[5]]
 }
 
 /// The usable addresses of this host, best first; with `only`, that one, loopback allowed.

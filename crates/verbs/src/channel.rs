@@ -2,7 +2,7 @@
 
 use crate::abi_c::context::Context;
 use crate::abi_c::objects::{CompChannel, Cq};
-use crate::border::{export, store, Errno};
+use crate::border::{export, refused, store, Errno};
 use crate::context::ContextObject;
 use crate::cq::CqObject;
 use crate::events::Pipe;
@@ -11,6 +11,7 @@ use libc::{c_uint, c_void};
 use srdma_client::CqEvents;
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
+use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,6 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct ChannelObject {
     c: UnsafeCell<CompChannel>,
     pipe: Pipe,
+    /// The device's number for it, where the device writes to a pipe of its own.
+    number: Option<RawFd>,
     members: Mutex<Members>,
 }
 
@@ -56,7 +59,7 @@ impl ChannelObject {
         members.last_cookie += 1;
         members.attached += 1;
         self.show(members.attached);
-        CqEvents { fd: self.pipe.write_fd(), cookie: members.last_cookie }
+        CqEvents { fd: self.number.unwrap_or(self.pipe.write_fd()), cookie: members.last_cookie }
     }
 
     /// The queue that `attach` made the place for exists now.
@@ -87,8 +90,13 @@ export! {
     pointer fn ibv_create_comp_channel(context: *mut Context) -> CompChannel {
         let context = ContextObject::find(context)?;
         let pipe = Pipe::new()?;
+        let made = context.device.create_channel().map_err(refused("ibv_create_comp_channel"))?;
+        let number = made.map(|(number, read)| {
+            pipe.adopt(read);
+            number
+        });
         let c = CompChannel { context: context.handle(), fd: pipe.read_fd(), refcnt: 0 };
-        let channel = ChannelObject { c: UnsafeCell::new(c), pipe, members: Mutex::default() };
+        let channel = ChannelObject { c: UnsafeCell::new(c), pipe, number, members: Mutex::default() };
         Ok(handles::publish(channel, context.handle().addr())?.cast())
     }
 
@@ -97,6 +105,9 @@ export! {
         let claim = handles::claim::<ChannelObject>(channel.cast_const().cast())?;
         if claim.object.members.lock().unwrap_or_else(PoisonError::into_inner).attached > 0 {
             return Err(Errno::EBUSY);
+        }
+        if let Some(number) = claim.object.number {
+            ContextObject::find((*claim.object.c.get()).context)?.device.destroy_channel(number);
         }
         claim.bury();
         Ok(())

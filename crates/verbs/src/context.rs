@@ -17,6 +17,7 @@ use srdma_client::{Device, OpenError};
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Objects of a context by number: where events find them, and what closing it must end.
@@ -37,6 +38,8 @@ pub(crate) struct ContextObject {
     events: Pipe,
     live: Mutex<Live>,
     pub(crate) listed: &'static DeviceObject,
+    /// The program was told that the device has gone.
+    told_of_end: AtomicBool,
 }
 
 fn operations() -> abi::Ops {
@@ -71,6 +74,9 @@ impl ContextObject {
     ) -> Result<*mut abi::Context, Errno> {
         let events = Pipe::new()?;
         let device = Device::open(&listed.info, &settings()?.options, events.write_fd()).map_err(failed)?;
+        if let Some(read) = device.take_events() {
+            events.adopt(read);
+        }
         let mut verbs = abi::VerbsContext::zeroed();
         verbs.query_port = Some(query::query_port);
         verbs.query_rt_values = Some(query::query_rt_values);
@@ -83,11 +89,12 @@ impl ContextObject {
         context.device = listed.handle();
         context.ops = operations();
         // Programs only ever set flags on it; there is no command channel.
-        context.cmd_fd = events.write_fd();
+        context.cmd_fd = if events.write_fd() < 0 { events.read_fd() } else { events.write_fd() };
         context.async_fd = events.read_fd();
         context.num_comp_vectors = 1;
         context.abi_compat = abi::ABI_IS_EXTENDED;
-        let object = ContextObject { verbs, device, events, live: Mutex::default(), listed };
+        let told_of_end = AtomicBool::new(false);
+        let object = ContextObject { verbs, device, events, live: Mutex::default(), listed, told_of_end };
         let object = handles::publish(object, 0)?;
         Ok(object.cast::<u8>().wrapping_add(Self::OFFSET).cast())
     }
@@ -125,6 +132,19 @@ impl ContextObject {
             let _ = context.device.dealloc_pd(pd);
         }
         handles::bury_all_of(context.handle().addr());
+    }
+
+    /// The next record of an asynchronous event. Where the device writes it, the end of the pipe is the last one:
+    /// whoever had the device has ended.
+    fn next_record(&self) -> Result<[u8; 8], Errno> {
+        match self.events.next() {
+            Err(Errno(libc::EIO)) if !self.told_of_end.swap(true, Ordering::Relaxed) => {
+                let mut record = [0; 8];
+                record[..4].copy_from_slice(&(AsyncKind::DeviceFatal as u32).to_ne_bytes());
+                Ok(record)
+            }
+            other => other,
+        }
     }
 
     /// The event of a record, and the counter of its object; `None` if that is gone.
@@ -185,7 +205,7 @@ export! {
     minus_one fn ibv_get_async_event(context: *mut abi::Context, event: *mut AsyncEvent) {
         let context = ContextObject::find(context)?;
         loop {
-            if let Some((found, _)) = context.event(context.events.next()?) {
+            if let Some((found, _)) = context.event(context.next_record()?) {
                 store(event, found);
                 return Ok(0);
             }

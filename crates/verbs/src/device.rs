@@ -72,6 +72,7 @@ fn listed(info: DeviceInfo, index: usize) -> &'static DeviceObject {
         d.info.name == info.name
             && d.info.address == info.address
             && d.info.interface_index == info.interface_index
+            && d.info.socket == info.socket
     };
     if let Some(known) = devices.iter().find(same) {
         return known;
@@ -82,7 +83,12 @@ fn listed(info: DeviceInfo, index: usize) -> &'static DeviceObject {
 }
 
 fn current() -> Result<Vec<&'static DeviceObject>, Errno> {
-    let asked = settings()?.address;
+    let settings = settings()?;
+    if let Some(path) = &settings.socket {
+        let info = srdma_client::virtual_device(path).map_err(|error| cannot_open(&error))?;
+        return Ok(vec![listed(info, 0)]);
+    }
+    let asked = settings.address;
     match srdma_client::devices(asked) {
         Ok(infos) if infos.is_empty() => {
             say(&match asked {

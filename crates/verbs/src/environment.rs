@@ -5,6 +5,7 @@
 //! what was to be seen.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use srdma_client::{watching, BadValue, Options};
@@ -16,6 +17,8 @@ use crate::border::{log_wanted, say, Errno};
 pub(crate) struct Settings {
     /// `SRDMA_ADDR`: the only address to offer as a device.
     pub(crate) address: Option<IpAddr>,
+    /// `SRDMA_VDEV`: the socket of the virtual device to offer instead.
+    pub(crate) socket: Option<PathBuf>,
     /// Settings of the device.
     pub(crate) options: Options,
 }
@@ -46,7 +49,15 @@ fn parse(value: &dyn Fn(&str) -> Option<String>) -> Result<Settings, BadValue> {
         })?),
         None => None,
     };
-    Ok(Settings { address, options })
+    let socket = match value("SRDMA_VDEV").filter(|text| !text.is_empty()) {
+        Some(text) if text.starts_with('/') => Some(text.into()),
+        Some(text) => {
+            let allowed = "the path of a virtual device's socket, from the root";
+            return Err(BadValue { name: "SRDMA_VDEV", value: text, allowed, detail: None });
+        }
+        None => None,
+    };
+    Ok(Settings { address, socket, options })
 }
 
 #[cfg(test)]
@@ -63,11 +74,13 @@ mod tests {
         let settings = parsed(&[("SRDMA_PATHS", "7"), ("SRDMA_ADDR", "127.0.0.1")]).unwrap();
         assert_eq!((settings.options.paths, settings.address), (7, Some(IpAddr::from([127, 0, 0, 1]))));
         assert_eq!(parsed(&[("SRDMA_PATHS", ""), ("SRDMA_ADDR", "")]).unwrap(), Settings::default());
+        let settings = parsed(&[("SRDMA_VDEV", "/run/x/vdev-a")]).unwrap();
+        assert_eq!(settings.socket, Some("/run/x/vdev-a".into()));
     }
 
     #[test]
     fn nonsense_is_refused_by_name() {
-        for (name, value) in [("SRDMA_PATHS", "0"), ("SRDMA_ADDR", "localhost")] {
+        for (name, value) in [("SRDMA_PATHS", "0"), ("SRDMA_ADDR", "localhost"), ("SRDMA_VDEV", "a")] {
             let said = parsed(&[(name, value)]).unwrap_err().to_string();
             assert!(said.contains(&format!("{name}={value}")), "{said}");
         }

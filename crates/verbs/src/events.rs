@@ -5,7 +5,7 @@
 //! object that is gone is recognised and dropped.
 
 use crate::border::Errno;
-use std::os::fd::RawFd;
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -31,6 +31,12 @@ impl Pipe {
         Ok(pipe)
     }
 
+    /// Reads from `read` from now on, whose writing end is somebody else's; there is none of ours any more.
+    pub(crate) fn adopt(&self, read: OwnedFd) {
+        self.close();
+        self.read.store(read.into_raw_fd(), Ordering::Relaxed);
+    }
+
     pub(crate) fn read_fd(&self) -> RawFd {
         self.read.load(Ordering::Relaxed)
     }
@@ -51,7 +57,7 @@ impl Pipe {
     }
 
     /// Next record; waits for it unless the program made the descriptor non-blocking. EINTR is
-    /// reported, as programs use signals to end such waits.
+    /// reported, as programs use signals to end such waits. EIO: nobody writes any more.
     pub(crate) fn next(&self) -> Result<[u8; 8], Errno> {
         let mut record = [0u8; 8];
         // SAFETY: `record` is writable for the eight bytes asked for.

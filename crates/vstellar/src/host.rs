@@ -52,6 +52,8 @@ pub trait Host {
     fn create_cq(&mut self, session: SessionId, asked: &CreateCq) -> Result<CqCreated, Refusal>;
     /// Removes it.
     fn destroy_cq(&mut self, cq: u32) -> Result<(), Refusal>;
+    /// Writes an event of it on its channel, if it has one.
+    fn signal_cq(&mut self, cq: u32);
     /// Bytes of rings that a queue pair takes, or why there can be none.
     fn qp_bytes(&mut self, asked: &CreateQp) -> Result<u64, Refusal>;
     /// Makes it.

@@ -277,6 +277,7 @@ impl Interpreter {
             Command::DestroyChannel(asked) => program.destroy_channel(asked.number)?,
             Command::CreateCq(asked) => Reply::Cq(program.create_cq(asked)?),
             Command::DestroyCq(asked) => program.destroy_cq(asked.number)?,
+            Command::SignalCq(asked) => program.signal_cq(asked.number)?,
             Command::CreateQp(asked) => Reply::Qp(program.create_qp(asked)?),
             Command::ModifyQp(asked) => program.modify_qp(asked)?,
             Command::QueryQp(asked) => Reply::Attributes(program.query_qp(asked.number)?),

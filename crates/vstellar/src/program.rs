@@ -125,6 +125,12 @@ impl<H: Host> Program<'_, H> {
         Ok(self.give_back(&[(Kind::Cqs, 1), (Kind::RingBytes, bytes)]))
     }
 
+    pub(crate) fn signal_cq(&mut self, cq: u32) -> Result<Reply, Refusal> {
+        own(&mut self.held.cqs, cq, "completion queue")?;
+        self.host.signal_cq(cq);
+        Ok(Reply::Nothing)
+    }
+
     pub(crate) fn create_qp(&mut self, asked: &CreateQp) -> Result<QpCreated, Refusal> {
         QpInit::from(asked)
             .check()

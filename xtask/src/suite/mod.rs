@@ -13,6 +13,7 @@ mod faults;
 mod matrix;
 mod paths;
 mod processes;
+mod vdev;
 mod verbs;
 mod watching;
 
@@ -180,6 +181,7 @@ pub fn real_steps(soak: bool) -> Result<Vec<Step>> {
     steps.extend(data::steps());
     steps.extend(chaos::steps());
     steps.extend(watching::steps());
+    steps.extend(vdev::steps());
     Ok(steps)
 }
 

@@ -199,6 +199,8 @@ commands! {
     13 QueryQp(ShowQp Number) -> Attributes, 0;
     /// Removes it. None of its completions follows.
     14 DestroyQp(EndQp Number) -> Nothing, 0;
+    /// Has an event of the completion queue written: what was asked for is there already.
+    15 SignalCq(TellCq Number) -> Nothing, 0;
     /// Defines a device.
     64 DefineDevice(Define DefineDevice) -> Number, 0;
     /// Removes it.

@@ -48,6 +48,7 @@ pub fn device_at(address: IpAddr) -> Result<DeviceInfo, Failure> {
         interface_index: 0,
         mtu_bytes: UNLISTED_MTU_BYTES,
         guid: [0; 8],
+        socket: None,
     })
 }
 

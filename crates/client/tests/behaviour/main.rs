@@ -17,4 +17,5 @@ mod refusals;
 mod slots;
 mod strangers;
 mod vanishing;
+mod virtual_devices;
 mod watching;

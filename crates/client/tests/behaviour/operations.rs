@@ -161,7 +161,7 @@ impl<'a> Stage<'a> {
         assert_eq!(c.imm, imm.unwrap_or(0), "{case:?}");
     }
 
-    fn run_atomics(&self) {
+    pub fn run_atomics(&self) {
         let ((here, lkey), (there, rkey)) = (self.here, self.there);
         // (operation, before, compare or addend, swap, after)
         let cases = [

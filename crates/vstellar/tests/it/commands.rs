@@ -77,6 +77,7 @@ fn nobody_names_what_another_program_made() {
         assert_eq!(ground.refused(thief, EndChannel(number(theirs.channel))).0, handle);
         assert_eq!(ground.refused(thief, AskCq(queue)).0, handle);
         assert_eq!(ground.refused(thief, EndCq(number(theirs.cq))).0, handle);
+        assert_eq!(ground.refused(thief, TellCq(number(theirs.cq))).0, handle);
         assert_eq!(ground.refused(thief, AskQp(pair(theirs.pd, own.cq, own.cq))).0, handle);
         assert_eq!(ground.refused(thief, AskQp(pair(own.pd, theirs.cq, own.cq))).0, handle);
         assert_eq!(ground.refused(thief, AskQp(pair(own.pd, own.cq, theirs.cq))).0, handle);
@@ -85,7 +86,7 @@ fn nobody_names_what_another_program_made() {
         assert_eq!(ground.refused(thief, EndQp(number(theirs.qp))).0, handle);
         ground.leave(thief);
     }
-    assert_eq!(ground.interpreter.denials().of(Denial::Handle), 36);
+    assert_eq!(ground.interpreter.denials().of(Denial::Handle), 39);
     assert_eq!(ground.row("a").used.qps, 1);
 }
 

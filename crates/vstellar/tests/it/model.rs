@@ -108,6 +108,9 @@ impl Host for Model {
     fn destroy_cq(&mut self, cq: u32) -> Result<(), Refusal> {
         self.end(Kind::Cq, cq)
     }
+    fn signal_cq(&mut self, cq: u32) {
+        self.check(Kind::Cq, cq);
+    }
     fn qp_bytes(&mut self, asked: &CreateQp) -> Result<u64, Refusal> {
         Ok(u64::from(asked.max_send_wr) * 64)
     }

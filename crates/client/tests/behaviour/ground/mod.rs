@@ -6,6 +6,7 @@ pub mod part;
 use std::io::Read;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -47,7 +48,17 @@ pub struct Host {
 
 impl Host {
     pub fn open(address: IpAddr, options: &Options) -> &'static Host {
-        let (events, events_in) = pipe();
+        Host::with(address, None, options)
+    }
+
+    /// A virtual device, at the socket `path` of its daemon.
+    pub fn behind(path: &Path) -> &'static Host {
+        let address = srdma_client::virtual_device(path).expect("it is shown").address;
+        Host::with(address, Some(path.to_owned()), &options())
+    }
+
+    fn with(address: IpAddr, socket: Option<PathBuf>, options: &Options) -> &'static Host {
+        let (mut events, events_in) = pipe();
         let info = DeviceInfo {
             name: "stellar0".into(),
             address,
@@ -55,8 +66,14 @@ impl Host {
             interface_index: 1,
             mtu_bytes: 65_536,
             guid: [0; 8],
+            socket,
         };
         let device = Device::open(&info, options, events_in.as_raw_fd()).expect("the device opens");
+        if let Some(own) = device.take_events() {
+            // SAFETY: no pointers.
+            assert_eq!(unsafe { libc::fcntl(own.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+            events = own;
+        }
         // The device writes to it as long as the process lives.
         std::mem::forget(events_in);
         let pd = device.alloc_pd().expect("a protection domain");
