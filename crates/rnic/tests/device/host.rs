@@ -206,7 +206,7 @@ impl World {
                 let at = segment.address as usize;
                 Some(self.send_bytes[&qpn].0[at..at + segment.length as usize].to_vec())
             }
-            AddressSpace::Gpu(_) => None,
+            AddressSpace::Gpu(_) | AddressSpace::Program(_) => None,
         }
     }
 
