@@ -256,3 +256,16 @@ fn a_sweep_that_is_wrong_is_named_before_anything_runs() {
     std::fs::write(folder.0.join("s.toml"), SWEEP).unwrap();
     assert_eq!(sweep(&folder, &["sweep", "s.toml", "--shard", "3/3"]).0, Some(2));
 }
+
+#[test]
+fn a_figure_becomes_a_picture_and_a_report_with_a_verdict() {
+    let folder = Folder::new("figures");
+    let (code, text, said) = sweep(&folder, &["figures", "--smallest", "--only", "fig9", "--quiet"]);
+    assert!(code == Some(0) && text.contains("fig9  order reproduced: "), "{text}{said}");
+    let read = |name: &str| std::fs::read_to_string(folder.0.join("figures").join(name)).unwrap();
+    assert!(read("fig9.svg").contains("</svg>") && read("report.md").contains("![Figure 9"));
+    let report: serde_json::Value = serde_json::from_str(&read("report.json")).unwrap();
+    assert_eq!(report["figures"][0]["figure"], "fig9");
+    let (code, _, said) = sweep(&folder, &["figures", "--only", "fig8"]);
+    assert!(code == Some(2) && said.contains("there are fig9"), "{said}");
+}

@@ -75,11 +75,22 @@ pub(crate) fn parse_with(
     };
     let faults =
         root.tables("fault")?.iter().map(|table| read_fault(table, &graph)).collect::<Result<_, _>>()?;
-    let (limit, sample_every) = read_run(root.table("run")?)?;
+    let (limit, sample_every, warm_up) = read_run(root.table("run")?)?;
     let variants = read_variants(&root, &base, &graph)?;
     root.finish()?;
-    let scenario =
-        Scenario { name, seed, graph, polarised, trims, jobs, faults, limit, sample_every, variants };
+    let scenario = Scenario {
+        name,
+        seed,
+        graph,
+        polarised,
+        trims,
+        jobs,
+        faults,
+        limit,
+        warm_up,
+        sample_every,
+        variants,
+    };
     scenario.validate().map_err(|error| root.error(&error.to_string()))?;
     Ok(scenario)
 }
@@ -176,12 +187,13 @@ fn read_variants(root: &Table<'_>, base: &Settings, graph: &Graph) -> Result<Vec
     Ok(variants)
 }
 
-fn read_run(table: Option<Table<'_>>) -> Result<(Time, Time), FileError> {
+fn read_run(table: Option<Table<'_>>) -> Result<(Time, Time, Time), FileError> {
     let (limit, sample) = (DEFAULT_LIMIT, DEFAULT_SAMPLE);
-    let Some(table) = table else { return Ok((limit, sample)) };
+    let Some(table) = table else { return Ok((limit, sample, Time(0))) };
     let read = (
         span(&table, "limit_ms", 1e9, 1e6)?.unwrap_or(limit),
         span(&table, "sample_us", 1e6, 1e6)?.unwrap_or(sample),
+        span(&table, "warm_up_us", 1e6, 1e9)?.unwrap_or_default(),
     );
     if read.1 == Time(0) {
         return Err(table.error("sample_us must be more than 0"));

@@ -8,13 +8,14 @@
 //! jobs), `fault` and `target` (what breaks), `capacity` (windows that are too large) and `reader` (tables that know their
 //! lines), `htsim` and `simai` (input files of those simulators),
 //! `run` (one variant from begin to end), `duty` (its jobs), `report` (what came of it) with `ways`, `why` (where its time went),
-//! `sweep` (many runs), `tally` (means and percentiles), `plot`.
+//! `sweep` (many runs), [`figures`] (the paper's), `totals` and `tally` (means and percentiles), `plot`.
 #![forbid(unsafe_code)]
 
 mod cables;
 mod capacity;
 mod duty;
 mod fault;
+pub mod figures;
 mod file;
 mod htsim;
 mod job;
@@ -28,6 +29,7 @@ mod simai;
 mod sweep;
 mod tally;
 mod target;
+mod totals;
 mod ways;
 mod why;
 mod work;

@@ -9,7 +9,7 @@ use crate::run::Moment;
 /// The picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("Cannot draw: {0}")]
-pub struct PlotError(String);
+pub struct PlotError(pub(crate) String);
 
 type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;

@@ -103,8 +103,12 @@ pub struct RunReport {
     pub bus_gbps: Option<f64>,
     /// Queues in switches, by kind of link.
     pub queues: Vec<QueueReport>,
+    /// What waits upwards at a lowest switch in all its ports, over the looks after the warm-up.
+    pub switch_queue: QueueReport,
     /// Bytes that left each switch of the highest tier.
     pub spine_bytes: Vec<(String, u64)>,
+    /// Largest less smallest load of an uplink of a lowest switch, as a share of its bandwidth: of the switch where it is largest.
+    pub uplink_imbalance: f64,
     /// Data packets sent, those of them sent again by cause, and losses that were none.
     pub packets: u64,
     /// See `packets`.
@@ -164,7 +168,8 @@ impl RunReport {
             "goodput_gbps": spread(&self.goodput), "completion_us": spread(&self.completion),
             "bus_gbps": self.bus_gbps, "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
             "queues_bytes": self.queues.iter().map(queue).collect::<Vec<_>>(),
-            "spine_bytes": spines, "spine_imbalance": self.imbalance(), "ways": self.ways.json(),
+            "switch_queue_bytes": queue(&self.switch_queue), "spine_bytes": spines,
+            "spine_imbalance": self.imbalance(), "uplink_imbalance": self.uplink_imbalance, "ways": self.ways.json(),
             "packets": self.packets, "retransmitted": retransmitted, "losses_undone": self.undone,
             "timeouts": self.timeouts, "paths_suspected": self.suspected,
             "marked": self.marked, "trimmed": self.trimmed,
@@ -229,12 +234,10 @@ pub fn table(runs: &[RunReport]) -> String {
     let kinds = runs.first().map_or(0, |run| run.queues.len());
     for kind in 0..kinds {
         let links = runs[0].queues[kind].links.clone();
-        row(&format!("queue {links}, mean / p99 / max (KB)"), &|run| {
-            let queue = &run.queues[kind];
-            let kb = |bytes: f64| bytes / 1e3;
-            let (p99, max) = (queue.p99_bytes as f64, queue.max_bytes as f64);
-            format!("{:.1} / {:.0} / {:.0}", kb(queue.mean_bytes), kb(p99), kb(max))
-        });
+        row(&format!("queue {links}, mean / p99 / max (KB)"), &|run| queue_cell(&run.queues[kind]));
+    }
+    if runs.iter().any(|run| run.switch_queue.count > 0) {
+        row("the same of a whole lowest switch upwards (KB)", &|run| queue_cell(&run.switch_queue));
     }
     row("load of the highest switches, (max − min) / mean", &|run| {
         format!("{:.1} %", run.imbalance() * 100.0)
@@ -285,6 +288,12 @@ fn job_cell(job: &JobReport) -> String {
         true => format!("{}, {gbps:.1}", job.rounds),
         false => format!("{}, {:.1}, {gbps:.1}", job.rounds, job.round_us.mean),
     }
+}
+
+fn queue_cell(queue: &QueueReport) -> String {
+    let kb = |bytes: f64| bytes / 1e3;
+    let (p99, max) = (queue.p99_bytes as f64, queue.max_bytes as f64);
+    format!("{:.1} / {:.0} / {:.0}", kb(queue.mean_bytes), kb(p99), kb(max))
 }
 
 fn again(run: &RunReport) -> String {

@@ -14,6 +14,7 @@ use crate::fault::Fault;
 use crate::report::{micros, FlowReport, JobReport, QueueReport, RunReport};
 use crate::scenario::{Scenario, ScenarioError, Variant};
 use crate::tally::{Spread, Tally};
+use crate::totals::Totals;
 use crate::ways::Ways;
 use crate::why::{self, Notes, Ran, Seen, DOINGS};
 
@@ -106,6 +107,7 @@ struct Run<'a> {
     sampled_bytes: u64,
     moments: Vec<Moment>,
     notes: Notes,
+    totals: Totals,
 }
 
 /// Carries out one variant; returns what came of it and how its queues were meanwhile.
@@ -129,6 +131,8 @@ impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario, variant: &'a Variant) -> Result<Run<'a>, RunError> {
         let fabric = Fabric::new(scenario.config(&variant.settings), scenario.graph.clone(), |_| Nothing)?;
         let kinds = kinds(&fabric);
+        let (name, links) = kinds.first().map_or(("", &[][..]), |kind| (&kind.name, &kind.links[..]));
+        let totals = Totals::new(&fabric, name, links);
         Ok(Run {
             scenario,
             variant,
@@ -146,6 +150,7 @@ impl<'a> Run<'a> {
             sampled_bytes: 0,
             moments: Vec::new(),
             notes: Notes::default(),
+            totals,
         })
     }
 
@@ -290,6 +295,9 @@ impl<'a> Run<'a> {
                 (moment.up_max, moment.up_mean) = (most, mean);
             }
         }
+        if now.since(self.begin) >= self.scenario.warm_up {
+            self.totals.look(&self.fabric, now);
+        }
         let since = self.carried_bytes - self.sampled_bytes;
         moment.goodput_gbps = since as f64 * 8_000.0 / self.scenario.sample_every.0 as f64;
         self.sampled_bytes = self.carried_bytes;
@@ -381,12 +389,14 @@ impl<'a> Run<'a> {
             bus_gbps: self.bus_gbps(&jobs),
             jobs,
             queues: self.queues.clone().unwrap_or_else(|| self.queue_reports()),
+            switch_queue: self.totals.report(),
             spine_bytes: self.spine_bytes(),
             ways: Ways::of(
                 &self.fabric,
                 self.duty.flows.iter().map(|flow| flow.id),
                 self.variant.settings.paths,
             ),
+            uplink_imbalance: self.uplink_imbalance(took),
             unroutable: self.fabric.unroutable(),
             events: self.fabric.events(),
             trace_hash: self.fabric.trace_hash(),
@@ -475,6 +485,20 @@ impl<'a> Run<'a> {
             p99_bytes: kind.tally.percentile(0.99),
             max_bytes: most,
         }
+    }
+
+    fn uplink_imbalance(&self, took: Time) -> f64 {
+        let mut loads: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        let uplinks = self.kinds.first().into_iter().flat_map(|kind| kind.links.iter().zip(&kind.before));
+        for (&id, before) in uplinks {
+            let (End::Switch(switch), End::Switch(_)) = self.fabric.ends(id) else { continue };
+            let link = &self.fabric.links()[id.0 as usize];
+            let busy = link.rate().serialisation(link.counts().bytes - before.bytes);
+            let load = busy.0 as f64 / took.0.max(1) as f64;
+            let (least, most) = loads.entry(switch).or_insert((load, load));
+            (*least, *most) = (least.min(load), most.max(load));
+        }
+        loads.values().map(|(least, most)| most - least).fold(0.0, f64::max)
     }
 
     fn spine_bytes(&self) -> Vec<(String, u64)> {

@@ -32,6 +32,8 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// Simulated time after which a run ends unfinished.
     pub limit: Time,
+    /// Time before looks count for what waits at whole switches.
+    pub warm_up: Time,
     /// Time between two looks at the queues.
     pub sample_every: Time,
     /// The runs: at least one.
@@ -111,6 +113,7 @@ impl Scenario {
             jobs: vec![Job::plain("job 1", workload)],
             faults: Vec::new(),
             limit: DEFAULT_LIMIT,
+            warm_up: Time(0),
             sample_every: DEFAULT_SAMPLE,
             variants: vec![Variant { name: settings.name(), settings }],
         }

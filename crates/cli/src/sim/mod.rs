@@ -3,7 +3,9 @@
 //! `srdma_sim` reads and carries out scenarios; here are the arguments, the clock, and where results go. Read [`sink`]
 //! for the latter; the other commands have a file each.
 
+mod figures;
 mod merge;
+mod progress;
 mod sink;
 mod sweep;
 mod why;
@@ -39,6 +41,8 @@ enum What {
     Sweep(sweep::SweepCommand),
     /// Put the table of a sweep together from what several machines left
     Merge(merge::MergeCommand),
+    /// Simulate the evaluation of the Stellar paper: its figures, published values beside ours
+    Figures(figures::FiguresCommand),
 }
 
 /// `srdma sim run`: its options.
@@ -98,6 +102,7 @@ pub fn sim(command: &SimCommand) -> ExitCode {
         What::Why(command) => why::why(command),
         What::Sweep(command) => sweep::sweep(command),
         What::Merge(command) => merge::merge(command),
+        What::Figures(command) => figures::figures(command),
     }
 }
 

@@ -1,15 +1,15 @@
 //! `srdma sim sweep`: many runs on all cores. Each is kept as it is ready, so that nothing is run twice.
 
 use super::merge::{default_directory, kept_rows, load, write_table};
+use super::progress::{cores, Progress};
 use super::{FAILED, USAGE};
 use crate::print::{complain, out};
 use clap::Args;
 use srdma_sim::{across, Point, Row, Sweep};
 use std::fs::{File, OpenOptions};
-use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 /// `srdma sim sweep`: its options.
 #[derive(Args)]
@@ -93,7 +93,7 @@ fn carry_out(command: &SweepCommand, sweep: &Sweep) -> Result<bool, String> {
     let missing: Vec<&Point> = mine.iter().copied().filter(|point| !known.contains(point.key())).collect();
     let mut file = open_points(&directory, command.shard).map_err(cannot)?;
     let jobs = command.jobs.map_or_else(cores, |jobs| jobs as usize);
-    let mut progress = Progress::new(missing.len(), mine.len() - missing.len(), command.quiet);
+    let mut progress = Progress::new("points", missing.len(), mine.len() - missing.len(), command.quiet);
     progress.tell(0);
     let (mut done, mut failed) = (0, 0);
     across(
@@ -126,10 +126,6 @@ fn carry_out(command: &SweepCommand, sweep: &Sweep) -> Result<bool, String> {
     Ok(failed == 0)
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// The file that results are added to. A line that was cut short is taken away.
 fn open_points(directory: &Path, shard: Option<Shard>) -> std::io::Result<File> {
     let name = match shard {
@@ -146,54 +142,6 @@ fn open_points(directory: &Path, shard: Option<Shard>) -> std::io::Result<File> 
     Ok(file)
 }
 
-/// A word on stderr now and then.
-struct Progress {
-    count: usize,
-    kept: usize,
-    is_terminal: bool,
-    quiet: bool,
-    begin: Instant,
-    told: Option<Instant>,
-}
-
-impl Progress {
-    fn new(count: usize, kept: usize, quiet: bool) -> Progress {
-        let is_terminal = std::io::stderr().is_terminal();
-        Progress { count, kept, is_terminal, quiet, begin: Instant::now(), told: None }
-    }
-
-    fn tell(&mut self, done: usize) {
-        let pause = Duration::from_millis(if self.is_terminal { 200 } else { 10_000 });
-        let is_soon = self.told.is_some_and(|told| told.elapsed() < pause);
-        if self.quiet || is_soon {
-            return;
-        }
-        self.told = Some(Instant::now());
-        let line = words(done, self.count, self.kept, self.begin.elapsed());
-        let _ = match self.is_terminal {
-            true => write!(std::io::stderr(), "\r\x1b[K{line}"),
-            false => writeln!(std::io::stderr(), "{line}"),
-        };
-    }
-
-    fn end(&mut self) {
-        if self.is_terminal && !self.quiet {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
-}
-
-/// Progress in a line. Points take about as long as those that are through.
-fn words(done: usize, count: usize, kept: usize, real: Duration) -> String {
-    let seconds = real.as_secs_f64();
-    let left = match done {
-        0 => "time left unknown".to_owned(),
-        done => format!("{:.0} s left", seconds / done as f64 * (count - done) as f64),
-    };
-    let before = if kept > 0 { format!(", {kept} kept from before") } else { String::new() };
-    format!("{done} of {count} points{before}, {seconds:.0} s, {left}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,12 +152,5 @@ mod tests {
         for wrong in ["16/16", "1", "-1/2", "0/0", "a/b", ""] {
             assert!(shard(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn progress_says_how_far_and_how_long() {
-        assert_eq!(words(0, 10, 0, Duration::ZERO), "0 of 10 points, 0 s, time left unknown");
-        let line = words(4, 10, 2, Duration::from_secs(8));
-        assert_eq!(line, "4 of 10 points, 2 kept from before, 8 s, 12 s left");
     }
 }

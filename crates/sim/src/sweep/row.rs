@@ -73,7 +73,7 @@ fn measures(report: &RunReport) -> Map<String, Value> {
         "up_queue_max_bytes": up.map(|queue| queue.max_bytes),
         "host_queue_mean_bytes": down.map(|queue| queue.mean_bytes),
         "host_queue_max_bytes": down.map(|queue| queue.max_bytes),
-        "spine_imbalance": report.imbalance(),
+        "spine_imbalance": report.imbalance(), "uplink_imbalance": report.uplink_imbalance,
         "packets": report.packets, "sent_again": report.retransmitted.iter().sum::<u64>(),
         "losses_undone": report.undone, "timeouts": report.timeouts, "paths_suspected": report.suspected,
         "marked": report.marked, "overflowed": report.overflowed, "lost": report.lost, "corrupt": report.corrupted, "cut": report.cut,
