@@ -15,13 +15,18 @@ fn queue(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(waiting));
     group.bench_function("turn over 50000", |bench| {
         let mut rng = Rng::new(1);
-        let mut queue = EventQueue::new(Time(100));
-        let entry = |at, item| Entry { at: Time(at), rank: 0, item };
+        let mut queue = EventQueue::new(Time(500_000));
+        let entry = |at, item| Entry { at: Time(at), rank: 0, item, load: [0u64; 3] };
         (0..waiting).for_each(|item| queue.push(entry(rng.below(1_000_000), item as u32)));
+        let mut taken = Vec::new();
         bench.iter(|| {
-            for _ in 0..waiting {
-                let Entry { at, item, .. } = queue.pop_until(Time::MAX).unwrap();
-                queue.push(entry(at.0 + 500_000 + rng.below(1_000_000), item));
+            let mut turned = 0;
+            while turned < waiting {
+                queue.take(Time::MAX, &mut taken).unwrap();
+                turned += taken.len() as u64;
+                for &Entry { at, item, .. } in &taken {
+                    queue.push(entry(at.0 + 500_000 + rng.below(1_000_000), item));
+                }
             }
         });
     });

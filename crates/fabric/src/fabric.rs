@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use srdma_abi::control::LIMITS;
 use srdma_abi::{Access, QpAttributes, QpInit, QpMask, QpState};
 use srdma_memory::Rights;
-use srdma_rnic::{Batch, ControlError, Nic, NicConfig, Order};
+use srdma_rnic::{ControlError, Nic, NicConfig, Order};
 use srdma_seams::{ConnectionId, Cqn, Faults, MrKey, PathId, PdId, Rng};
 use srdma_transport::{Config, ConfigError, Snapshot};
 
@@ -38,7 +38,7 @@ pub struct FabricConfig {
     pub order: Order,
     /// Payloads that a host can hold back.
     pub holds_max: usize,
-    /// Events between two audits; 0 for none.
+    /// Events between two audits, or as many as there are packets if that is more; 0 for none.
     pub audit_every: u64,
     /// Every switch hashes alike, as identical ones do when nobody seeds them.
     pub polarised: bool,
@@ -372,9 +372,9 @@ impl<G: Ground> Fabric<G> {
             };
             let Fabric { network, hosts, notices, .. } = self;
             match event {
-                Event::Arrive { link, place } => {
-                    if let Some(host) = network.arrive(link, place) {
-                        hosts[host as usize].arrive(network, notices, place);
+                Event::Arrive { link, place, hop } => {
+                    if let Some(host) = network.arrive(link, place, hop) {
+                        hosts[host as usize].arrive(network, notices, place, hop.ce);
                     }
                 }
                 Event::Egress(host) => hosts[host as usize].egress(network, notices),
@@ -382,7 +382,9 @@ impl<G: Ground> Fabric<G> {
                 Event::Doorbell(host) => hosts[host as usize].doorbell(network, notices),
             }
             if self.audit_at > 0 && self.network.events_done >= self.audit_at {
-                self.audit_at = self.network.events_done + self.config.audit_every;
+                // Counting all packets should not cost more than moving them.
+                let every = self.config.audit_every.max(self.network.packets.places());
+                self.audit_at = self.network.events_done + every;
                 self.audit()?;
             }
         }
@@ -583,7 +585,7 @@ fn new_host<G>(config: &FabricConfig, host: u32, ports: Ports, ground: G) -> Hos
         egress_due: false,
         timer_at: Time::MAX,
     };
-    Host { nic, desk, ground, watch: Watch::default(), batch: Batch::new() }
+    Host { nic, desk, ground, watch: Watch::default() }
 }
 
 /// The objects that every flow of a host shares: memory from address 0 on, as much as anybody may name.

@@ -10,7 +10,7 @@ use srdma_rnic::world::{
     AtomicOp, Burst, Copy, CopyFault, CqFull, HoldSlot, Link, Mover, PayloadRef, Queues, SendRefusal, Source,
     Taken,
 };
-use srdma_rnic::{Batch, Nic};
+use srdma_rnic::Nic;
 use srdma_seams::{Cqn, PathId, Qpn, Slot};
 use srdma_wire::{data_header_bytes, emit, Data, Packet, HEADER_BYTES_MAX};
 
@@ -84,7 +84,6 @@ pub(crate) struct Host<G> {
     pub desk: Desk,
     pub ground: G,
     pub watch: Watch,
-    pub batch: Batch,
 }
 
 /// What the RNIC sees during one call.
@@ -110,33 +109,37 @@ impl<G: Ground> Host<G> {
         world.arm(nic);
     }
 
-    /// A packet arrived whole.
-    pub fn arrive(&mut self, network: &mut Network, notices: &mut Vec<Notice>, place: u32) {
-        let (hop, cargo) = network.packets.get(place);
+    /// A packet arrived whole; `ce` says whether it carries a congestion mark.
+    pub fn arrive(&mut self, network: &mut Network, notices: &mut Vec<Notice>, place: u32, ce: bool) {
+        let cargo = network.packets.remove(place);
         let payload = PayloadRef { buffer: 0, offset: 0, length: cargo.payload_bytes };
-        let from = SocketAddr::new(address(hop.from), cargo.source_port);
-        self.desk.arrived = Origin { host: hop.from, address: cargo.address };
+        let from = SocketAddr::new(address(cargo.from), cargo.source_port);
+        self.desk.arrived = Origin { host: cargo.from, address: cargo.address };
         if network.planted == Some(Planted::Misplace) && (network.events_done & 0x3ff) == 0 {
             self.desk.arrived.address ^= 8;
         }
-        self.batch.clear();
-        match &cargo.header {
-            Header::Data(data) => self.batch.push(from, &Packet::Data(*data), payload, hop.ce),
-            Header::Other(packet) => self.batch.push(from, packet, payload, hop.ce),
+        let mut batch = core::mem::take(&mut network.batch);
+        batch.clear();
+        match cargo.header {
+            Header::Data(data) => batch.push(from, &Packet::Data(data), payload, ce),
+            Header::Ack(at) => {
+                if let Packet::Ack(ack) = &mut *network.ack {
+                    network.packets.take_ack(at, ack);
+                }
+                batch.push(from, &network.ack, payload, ce);
+            }
+            Header::Other(packet) => batch.push(from, &packet, payload, ce),
             Header::Trimmed(data) => {
-                let data = *data;
-                network.packets.remove(place);
+                network.batch = batch;
                 let now = network.now.now();
                 return self
                     .call(network, notices, |nic, world, watch| nic.trimmed(now, &data, world, watch));
             }
             Header::None => {}
         }
-        network.packets.remove(place);
-        let batch = core::mem::take(&mut self.batch);
         let now = network.now.now();
         self.call(network, notices, |nic, world, watch| nic.receive(now, &batch, world, watch));
-        self.batch = batch;
+        network.batch = batch;
     }
 
     /// The program posts `work` to a queue pair.
@@ -208,9 +211,8 @@ impl<G: Ground> Surroundings<'_, G> {
         let Some(to_host) = host_at(to.ip()) else { return };
         let (header_bytes, payload_bytes) = sizes;
         let source_port = FIRST_PORT.wrapping_add(path.0);
-        let cargo = Cargo { header, source_port, payload_bytes, address };
+        let cargo = Cargo { header, from: self.desk.host, source_port, payload_bytes, address };
         let hop = Hop {
-            from: self.desk.host,
             to: to_host,
             tuple: tuple_of(self.desk.host, to_host, path),
             bytes: header_bytes + payload_bytes + self.desk.framing_bytes,
@@ -218,7 +220,7 @@ impl<G: Ground> Surroundings<'_, G> {
             fate: Fate::Comes,
             ce: false,
         };
-        let port = self.desk.ports.choose(&self.network.links, folded_of(hop.from, to_host, path));
+        let port = self.desk.ports.choose(&self.network.links, folded_of(self.desk.host, to_host, path));
         self.network.inject(port, hop, cargo);
     }
 }
@@ -360,7 +362,7 @@ impl<G: Ground> Link for Surroundings<'_, G> {
         pad_bytes: u16,
     ) -> Result<(), SendRefusal> {
         let bytes = control_bytes(packet).max(pad_bytes.into());
-        let header = Header::Other(self.network.packets.boxed(packet));
+        let header = self.network.packets.header_of(packet);
         self.launch(peer, path, header, (bytes, 0), 0);
         Ok(())
     }

@@ -20,14 +20,15 @@
 //!
 //! # How to read it
 //!
-//! `time`, `queue` (events in order of time), `link` (a queue and a wire), `loss` (what a wire does besides), `buffer` (of a whole switch), `topology`, `fat_tree` and `hpn` (plain descriptions), `routes` (who
-//! may carry a packet on), `packet` (what flies), `turns` (node by node), `network` (links and events: a packet from hop to hop), `host` (an RNIC and
+//! `time`, `queue` (events by windows of time), `link` (a queue and a wire), `loss` (what a wire does besides), `buffer` (of a whole switch), `topology`, `fat_tree` and `hpn` (plain descriptions), `routes` (who
+//! may carry a packet on), `packet` and `acks` (what flies), `turns` (node by node), `network` (links and events: a packet from hop to hop), `host` (an RNIC and
 //! the world it sees) with `ports`, `ground` (its memory), `watch` (what it reports), `change` (what breaks), `fabric` (the whole).
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod acks;
 mod buffer;
 mod change;
 mod fabric;

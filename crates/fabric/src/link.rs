@@ -89,6 +89,8 @@ pub struct Link {
     ecn_min: Time,
     ecn_max: Time,
     busy_until: Time,
+    /// The longest time that a packet has taken to leave at this rate.
+    longest: Time,
     is_up: bool,
     cuts: Vec<Cut>,
     loss_ppm: u32,
@@ -108,6 +110,7 @@ impl Link {
             ecn_min: Time::MAX,
             ecn_max: Time::MAX,
             busy_until: Time(0),
+            longest: Time(0),
             is_up: true,
             cuts: Vec::new(),
             loss_ppm: 0,
@@ -166,6 +169,7 @@ impl Link {
     /// Changes its speed, for what comes from now on.
     pub(crate) fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
+        self.longest = Time(0);
         self.limit = rate.serialisation(self.limits.bytes);
         self.ecn_min = rate.serialisation(self.limits.ecn_min_bytes);
         self.ecn_max = rate.serialisation(self.limits.ecn_max_bytes);
@@ -240,7 +244,8 @@ impl Link {
         counts.bytes += u64::from(bytes);
         counts.marked += u64::from(marked);
         counts.byte_ps += u128::from(bytes) * u128::from(backlog.0);
-        if counts.queue_max_bytes < u64::MAX && wait.0 > 0 {
+        if backlog > self.longest && wait.0 > 0 {
+            self.longest = backlog;
             counts.queue_max_bytes = counts.queue_max_bytes.max(self.rate.bytes_in(backlog));
         }
         let fate = match (self.rng.chance_ppm(self.loss_ppm), &mut self.flaws) {

@@ -1,8 +1,13 @@
 //! Links, switches and events: a packet from hop to hop.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use srdma_rnic::Batch;
+use srdma_wire::Packet;
+
+use crate::acks::Acks;
 use crate::buffer::Buffers;
 use crate::fabric::Planted;
 use crate::link::{Accepted, Link, Refusal};
@@ -15,10 +20,10 @@ use crate::topology::End;
 use crate::turns::Turns;
 
 /// Something that happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// A packet reaches the end of a link.
-    Arrive { link: u32, place: u32 },
+    Arrive { link: u32, place: u32, hop: Hop },
     /// A host's link may have become idle.
     Egress(u32),
     /// A host's RNIC asked to be woken.
@@ -33,20 +38,20 @@ const INDEX: u32 = (1 << INDEX_BITS) - 1;
 impl Event {
     /// At one moment a link delivers one packet, and a host's own events come after arrivals: no two events of a node
     /// have one rank, so their order does not depend on who was simulated first.
-    fn entry(self, at: Time) -> Entry {
-        let (kind, index, item) = match self {
-            Event::Arrive { link, place } => (0, link, place),
-            Event::Egress(host) => (1, host, 0),
-            Event::Timer(host) => (2, host, 0),
-            Event::Doorbell(host) => (3, host, 0),
+    fn entry(self, at: Time) -> Entry<Hop> {
+        let (kind, index, item, load) = match self {
+            Event::Arrive { link, place, hop } => (0, link, place, hop),
+            Event::Egress(host) => (1, host, 0, Hop::NONE),
+            Event::Timer(host) => (2, host, 0, Hop::NONE),
+            Event::Doorbell(host) => (3, host, 0, Hop::NONE),
         };
-        Entry { at, rank: kind << INDEX_BITS | index, item }
+        Entry { at, rank: kind << INDEX_BITS | index, item, load }
     }
 
-    fn of(entry: Entry) -> Event {
+    fn of(entry: &Entry<Hop>) -> Event {
         let index = entry.rank & INDEX;
         match entry.rank >> INDEX_BITS {
-            0 => Event::Arrive { link: index, place: entry.item },
+            0 => Event::Arrive { link: index, place: entry.item, hop: entry.load },
             1 => Event::Egress(index),
             2 => Event::Timer(index),
             _ => Event::Doorbell(index),
@@ -98,6 +103,9 @@ pub(crate) struct Network {
     pub links: Vec<Link>,
     pub hops: Vec<(End, End)>,
     pub routes: Routes,
+    /// What a host has received, while it takes it; and room for an ACK.
+    pub batch: Batch,
+    pub ack: Box<Packet>,
     /// Packets that no way was left for.
     pub unroutable: u64,
     pub events_done: u64,
@@ -106,9 +114,8 @@ pub(crate) struct Network {
     pub buffers: Buffers,
     /// Switches cut the payload off what they have no room for.
     pub trims: bool,
-    spacing: Time,
-    events: EventQueue,
-    turns: Turns,
+    events: EventQueue<Hop>,
+    turns: Turns<Hop>,
     /// Node that each link leads to: hosts by number, then switches.
     heads: Vec<u32>,
     switch_seeds: Vec<u64>,
@@ -126,9 +133,6 @@ impl Network {
         hosts: u32,
         planted: Option<Planted>,
     ) -> Network {
-        // About as many events per packet time as there are links that may be busy.
-        let fastest = links.iter().map(|link| link.rate().serialisation(1_000).0).min().unwrap_or(1);
-        let spacing = Time(fastest * 4 / (links.len() as u64).max(1));
         let lookahead = links.iter().map(Link::delay).min().unwrap_or_default();
         let nodes = hosts as usize + switch_seeds.len();
         let node_of = |end: &End| match *end {
@@ -142,14 +146,15 @@ impl Network {
             links,
             hops,
             routes,
+            batch: Batch::new(),
+            ack: Box::new(Packet::Ack(Acks::blank())),
             unroutable: 0,
             events_done: 0,
             planted,
             buffers: Buffers::default(),
             trims: false,
-            spacing,
-            events: EventQueue::new(spacing),
-            turns: Turns::new(nodes, lookahead),
+            events: EventQueue::new(lookahead),
+            turns: Turns::new(nodes),
             switch_seeds,
             traces: vec![0xcbf2_9ce4_8422_2325; nodes],
             totals: Audit::default(),
@@ -179,9 +184,10 @@ impl Network {
                 break taken;
             }
             let heads = &self.heads;
-            let node_of = |entry: Entry| match Event::of(entry) {
-                Event::Arrive { link, .. } => heads[link as usize],
-                Event::Egress(host) | Event::Timer(host) | Event::Doorbell(host) => host,
+            // Those that are no arrivals say whose they are.
+            let node_of = |entry: &Entry<Hop>| match entry.rank >> INDEX_BITS {
+                0 => heads[entry.rank as usize],
+                _ => entry.rank & INDEX,
             };
             if !self.turns.draw(&mut self.events, limit, node_of) {
                 return None;
@@ -191,7 +197,7 @@ impl Network {
         self.events_done += 1;
         let trace = &mut self.traces[node as usize];
         *trace = mixed(*trace, entry.at.0, entry.rank.into());
-        Some(Event::of(entry))
+        Some(Event::of(&entry))
     }
 
     /// Equal for equal runs: what every node has seen, in its order.
@@ -203,67 +209,65 @@ impl Network {
     pub fn inject(&mut self, link: u32, hop: Hop, cargo: Cargo) {
         add(&mut self.totals.injected, hop.bytes);
         let is_swallowed = self.planted.is_some_and(|planted| swallows(planted, self.now, &cargo));
-        let place = self.packets.insert(hop, cargo);
+        let place = self.packets.insert(hop.bytes, cargo);
         match is_swallowed {
-            true => self.drop_packet(place),
-            false => self.transmit(link, place),
+            true => self.drop_packet(place, hop.bytes),
+            false => self.transmit(link, place, hop),
         }
     }
 
-    fn transmit(&mut self, link: u32, place: u32) {
-        let Hop { bytes, ce, .. } = *self.packets.hop_mut(place);
+    fn transmit(&mut self, link: u32, place: u32, hop: Hop) {
         let at = &mut self.links[link as usize];
         let shared = !self.buffers.is_none();
-        let taken = match shared && !self.buffers.admits(link, self.now, at.queue_bytes(self.now), bytes) {
+        let taken = match shared && !self.buffers.admits(link, self.now, at.queue_bytes(self.now), hop.bytes)
+        {
             true => Err(at.overflow()),
-            false => at.offer(self.now, bytes, ce),
+            false => at.offer(self.now, hop.bytes, hop.ce),
         };
         match taken {
-            Ok(taken) => self.send_off(link, place, taken),
-            Err(Refusal::Overflow) if self.trims => self.send_header(link, place),
-            Err(_) => self.drop_packet(place),
+            Ok(taken) => self.send_off(link, place, hop, taken),
+            Err(Refusal::Overflow) if self.trims => self.send_header(link, place, hop),
+            Err(_) => self.drop_packet(place, hop.bytes),
         }
     }
 
-    fn send_off(&mut self, link: u32, place: u32, taken: Accepted) {
-        let packet = self.packets.hop_mut(place);
-        packet.epoch = taken.epoch;
-        packet.fate = taken.fate;
-        packet.ce = (packet.ce | taken.marked) & (taken.fate != Fate::Bleached);
-        self.buffers.take(link, taken.departs, packet.bytes);
-        self.events.push(Event::Arrive { link, place }.entry(taken.arrives));
+    fn send_off(&mut self, link: u32, place: u32, mut hop: Hop, taken: Accepted) {
+        hop.epoch = taken.epoch;
+        hop.fate = taken.fate;
+        hop.ce = (hop.ce | taken.marked) & (taken.fate != Fate::Bleached);
+        self.buffers.take(link, taken.departs, hop.bytes);
+        self.events.push(Event::Arrive { link, place, hop }.entry(taken.arrives));
     }
 
     /// There is no room for the whole packet.
     #[cold]
-    fn send_header(&mut self, link: u32, place: u32) {
-        let Some(gone) = self.packets.trim(place) else { return self.drop_packet(place) };
+    fn send_header(&mut self, link: u32, place: u32, mut hop: Hop) {
+        let Some(gone) = self.packets.trim(place) else { return self.drop_packet(place, hop.bytes) };
         self.totals.dropped.1 += u64::from(gone);
-        let Hop { bytes, ce, .. } = *self.packets.hop_mut(place);
-        if !self.buffers.has_room(link, bytes) {
-            return self.drop_packet(place);
+        hop.bytes -= gone;
+        if !self.buffers.has_room(link, hop.bytes) {
+            return self.drop_packet(place, hop.bytes);
         }
-        match self.links[link as usize].offer_header(self.now, bytes, ce) {
-            Ok(taken) => self.send_off(link, place, taken),
-            Err(_) => self.drop_packet(place),
+        match self.links[link as usize].offer_header(self.now, hop.bytes, hop.ce) {
+            Ok(taken) => self.send_off(link, place, hop, taken),
+            Err(_) => self.drop_packet(place, hop.bytes),
         }
     }
 
-    fn drop_packet(&mut self, place: u32) {
-        let bytes = self.packets.hop_mut(place).bytes;
+    fn drop_packet(&mut self, place: u32, bytes: u32) {
         if self.planted != Some(Planted::ForgetDrops) {
             add(&mut self.totals.dropped, bytes);
         }
-        self.packets.remove(place);
+        self.packets.drop(place);
     }
 
     /// A packet reaches the end of `link`. The host that it is for, if that is where it is.
-    pub fn arrive(&mut self, link: u32, place: u32) -> Option<u32> {
-        let Hop { to, tuple, bytes, epoch, fate, .. } = *self.packets.hop_mut(place);
+    pub fn arrive(&mut self, link: u32, place: u32, hop: Hop) -> Option<u32> {
+        let Hop { to, tuple, bytes, epoch, fate, .. } = hop;
         let trace = &mut self.traces[self.heads[link as usize] as usize];
         *trace = mixed(*trace, tuple, bytes.into());
         if !self.links[link as usize].delivers(self.now, epoch, fate) {
-            self.drop_packet(place);
+            self.drop_packet(place, bytes);
             return None;
         }
         match self.hops[link as usize].1 {
@@ -272,10 +276,10 @@ impl Network {
                 return Some(host);
             }
             End::Switch(switch) => match self.next_link(switch, to, tuple) {
-                Some(next) => self.transmit(next, place),
+                Some(next) => self.transmit(next, place, hop),
                 None => {
                     self.unroutable += 1;
-                    self.drop_packet(place);
+                    self.drop_packet(place, bytes);
                 }
             },
         }
@@ -289,14 +293,11 @@ impl Network {
 
     /// Changes when packets reach the ends of links: `changed` says for each link and time. No node may be at turn.
     pub fn retime_arrivals(&mut self, changed: impl Fn(u32, Time) -> Time) {
-        let mut events = EventQueue::new(self.spacing);
-        while let Some(mut entry) = self.events.pop_until(Time::MAX) {
+        self.events.rearrange(|entry| {
             if let Event::Arrive { link, .. } = Event::of(entry) {
                 entry.at = changed(link, entry.at);
             }
-            events.push(entry);
-        }
-        self.events = events;
+        });
     }
 
     /// Where all packets are.

@@ -3,7 +3,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use srdma_wire::{Data, Packet};
+use srdma_wire::{Ack, Data, Packet};
+
+use crate::acks::{AckPlace, Acks};
 
 use crate::loss::Fate;
 
@@ -16,10 +18,11 @@ pub struct Origin {
     pub address: u64,
 }
 
-/// A header. Nearly all are data; an ACK with all its blocks is eight times as large.
+/// A header. Nearly all are data and ACKs.
 #[derive(Clone, Debug)]
 pub(crate) enum Header {
     Data(Data),
+    Ack(AckPlace),
     Other(Box<Packet>),
     /// Of a data packet that a switch has cut the payload off.
     Trimmed(Data),
@@ -31,20 +34,20 @@ pub(crate) enum Header {
 #[derive(Clone, Debug)]
 pub(crate) struct Cargo {
     pub header: Header,
+    pub from: u32,
     pub source_port: u16,
     /// Payload bytes, and where they come from.
     pub payload_bytes: u32,
     pub address: u64,
 }
 
-/// What links and switches know of it: little, for it is looked at on every hop.
+/// What links and switches know of it: little, for it goes with every event, from hop to hop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop {
-    pub from: u32,
-    pub to: u32,
     /// What switches hash.
     pub tuple: u64,
-    /// Bytes on the wire, framing included; 0 for a place that is free.
+    pub to: u32,
+    /// Bytes on the wire, framing included.
     pub bytes: u32,
     /// When it joined the link that it is on, and what will become of it there.
     pub epoch: u16,
@@ -53,75 +56,84 @@ pub(crate) struct Hop {
     pub ce: bool,
 }
 
+impl Hop {
+    /// Of an event that is no packet's.
+    pub const NONE: Hop = Hop { tuple: 0, to: 0, bytes: 0, epoch: 0, fate: Fate::Comes, ce: false };
+}
+
 /// All packets on their way.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
-    hops: Vec<Hop>,
     cargoes: Vec<Cargo>,
+    /// Bytes on the wire of each; 0 for a place that is free.
+    bytes: Vec<u32>,
     free: Vec<u32>,
-    /// Boxes of control packets that arrived, to be used again. Their number is bounded by the most that ever flew.
-    #[allow(clippy::vec_box)] // the box is what is kept
-    boxes: Vec<Box<Packet>>,
+    acks: Acks,
 }
 
 impl Packets {
-    pub fn insert(&mut self, hop: Hop, cargo: Cargo) -> u32 {
+    pub fn insert(&mut self, bytes: u32, cargo: Cargo) -> u32 {
         match self.free.pop() {
             Some(place) => {
-                self.hops[place as usize] = hop;
                 self.cargoes[place as usize] = cargo;
+                self.bytes[place as usize] = bytes;
                 place
             }
             None => {
-                self.hops.push(hop);
                 self.cargoes.push(cargo);
-                self.hops.len() as u32 - 1
+                self.bytes.push(bytes);
+                self.bytes.len() as u32 - 1
             }
         }
     }
 
-    /// A copy of `packet` in a box, a used one if there is one.
-    pub fn boxed(&mut self, packet: &Packet) -> Box<Packet> {
-        match self.boxes.pop() {
-            Some(mut place) => {
-                *place = *packet;
-                place
-            }
-            None => Box::new(*packet),
+    /// A control packet as it is kept on its way.
+    pub fn header_of(&mut self, packet: &Packet) -> Header {
+        match packet {
+            Packet::Ack(ack) => Header::Ack(self.acks.keep(ack)),
+            other => Header::Other(Box::new(*other)),
         }
     }
 
-    pub fn hop_mut(&mut self, place: u32) -> &mut Hop {
-        &mut self.hops[place as usize]
-    }
-
-    pub fn get(&self, place: u32) -> (&Hop, &Cargo) {
-        (&self.hops[place as usize], &self.cargoes[place as usize])
+    /// Looks at an ACK for the last time.
+    pub fn take_ack(&mut self, at: AckPlace, into: &mut Ack) {
+        self.acks.take(at, into);
     }
 
     /// Cuts the payload off a data packet; the bytes that are gone, if it had any.
     pub fn trim(&mut self, place: u32) -> Option<u32> {
-        let (hop, cargo) = (&mut self.hops[place as usize], &mut self.cargoes[place as usize]);
+        let cargo = &mut self.cargoes[place as usize];
         let Header::Data(data) = cargo.header else { return None };
         let gone = core::mem::take(&mut cargo.payload_bytes);
         cargo.header = Header::Trimmed(data);
-        hop.bytes -= gone;
+        self.bytes[place as usize] -= gone;
         Some(gone).filter(|&gone| gone > 0)
     }
 
-    /// The packet's way is over.
-    pub fn remove(&mut self, place: u32) {
-        self.hops[place as usize].bytes = 0;
-        let header = core::mem::replace(&mut self.cargoes[place as usize].header, Header::None);
-        if let Header::Other(packet) = header {
-            self.boxes.push(packet);
-        }
+    /// The packet's way is over. Its ACK, if it is one, is still to be taken.
+    pub fn remove(&mut self, place: u32) -> Cargo {
+        self.bytes[place as usize] = 0;
         self.free.push(place);
+        let cargo = &mut self.cargoes[place as usize];
+        let header = core::mem::replace(&mut cargo.header, Header::None);
+        Cargo { header, ..*cargo }
+    }
+
+    /// The packet is lost.
+    pub fn drop(&mut self, place: u32) {
+        if let Header::Ack(at) = self.remove(place).header {
+            self.acks.free(at);
+        }
     }
 
     /// Packets and bytes on their way, counted one by one.
     pub fn count(&self) -> (u64, u64) {
-        let flying = self.hops.iter().filter(|hop| hop.bytes > 0);
-        flying.fold((0, 0), |(packets, bytes), hop| (packets + 1, bytes + u64::from(hop.bytes)))
+        let flying = self.bytes.iter().filter(|&&bytes| bytes > 0);
+        flying.fold((0, 0), |(packets, sum), &bytes| (packets + 1, sum + u64::from(bytes)))
+    }
+
+    /// Places that there are.
+    pub fn places(&self) -> u64 {
+        self.bytes.len() as u64
     }
 }

@@ -1,177 +1,207 @@
-//! Events in order of time; those of one moment by rank, whatever the order in which they were added.
+//! Events, kept by windows of time: a window's are taken together and put in order by whoever takes them.
 //!
-//! A calendar queue (Brown, CACM 1988) with an overflow heap: days of 2ⁿ picoseconds in a ring, each an unsorted list. A
-//! day is sorted when it begins, so adding costs a list insertion and taking a share of a small sort. What lies beyond
-//! the ring (timers, mostly) waits in a heap until the ring reaches it. Nodes are used again: a steady run allocates
-//! nothing.
+//! A ladder of one rung: a ring of windows, each a list that is appended to, so adding an event touches the end of one
+//! list and nothing else. Whoever takes a window sorts it node by node (`turns`), in pieces that fit a cache; here nothing is
+//! compared. What lies beyond the ring (timers, mostly) waits in a heap until the ring reaches it. Lists are chains of
+//! chunks that are used again: a steady run allocates nothing, and memory is that of the events.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
+use core::cmp::{Ordering, Reverse};
 
 use crate::time::Time;
 
-/// Days in the ring. 2¹⁴ heads are 64 KiB.
-const DAYS: u64 = 1 << 14;
+/// Windows in the ring.
+const WINDOWS: u64 = 1 << 10;
+/// Events of a chunk.
+const CHUNK: u32 = 32;
 const NONE: u32 = u32::MAX;
 
-/// Something that happens: compared by time, then rank, then item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+/// Something that happens: in order of time, then rank, then item.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<L> {
     /// When.
     pub at: Time,
     /// Before or after what else happens at that moment.
     pub rank: u32,
     /// The caller's.
     pub item: u32,
+    /// What else the caller wants to find with it.
+    pub load: L,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    entry: Entry,
-    next: u32,
+impl<L> Entry<L> {
+    fn key(&self) -> (Time, u32, u32) {
+        (self.at, self.rank, self.item)
+    }
 }
+
+impl<L> PartialEq for Entry<L> {
+    fn eq(&self, other: &Entry<L>) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<L> Eq for Entry<L> {}
+
+impl<L> PartialOrd for Entry<L> {
+    fn partial_cmp(&self, other: &Entry<L>) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<L> Ord for Entry<L> {
+    fn cmp(&self, other: &Entry<L>) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// The list of a window: its newest chunk, and how many events are in that.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    chunk: u32,
+    filled: u32,
+}
+
+const EMPTY: List = List { chunk: NONE, filled: CHUNK };
 
 /// See the module.
 #[derive(Debug)]
-pub struct EventQueue {
-    /// A day is `1 << shift` picoseconds.
-    shift: u32,
-    /// The day being taken, counted from time zero, and its events, latest first.
-    today: u64,
-    current: Vec<Entry>,
-    heads: Vec<u32>,
-    /// Which days of the ring have events.
+pub struct EventQueue<L> {
+    /// Length of a window in picoseconds.
+    span: u64,
+    /// The window being taken, counted from time zero. What is added for an earlier one belongs to it.
+    current: u64,
+    ring: Vec<List>,
+    /// Which windows of the ring have events.
     occupied: Vec<u64>,
-    nodes: Vec<Node>,
-    free: u32,
-    later: BinaryHeap<Reverse<Entry>>,
-    len: usize,
+    /// Events of all chunks, and of each chunk the one that was filled before it.
+    events: Vec<Entry<L>>,
+    before: Vec<u32>,
+    free: Vec<u32>,
+    later: BinaryHeap<Reverse<Entry<L>>>,
 }
 
-impl EventQueue {
-    /// Nothing will happen. A day should hold a handful of events: about `spacing` between two, as far as known.
-    pub fn new(spacing: Time) -> EventQueue {
-        let shift = (spacing.0.max(1) * 8).next_power_of_two().trailing_zeros().clamp(6, 40);
+impl<L: Copy> EventQueue<L> {
+    /// Nothing will happen. Windows are `span` long.
+    pub fn new(span: Time) -> EventQueue<L> {
         EventQueue {
-            shift,
-            today: 0,
-            current: Vec::new(),
-            heads: vec![NONE; DAYS as usize],
-            occupied: vec![0; DAYS as usize / 64],
-            nodes: Vec::new(),
-            free: NONE,
+            span: span.0.max(1),
+            current: 0,
+            ring: vec![EMPTY; WINDOWS as usize],
+            occupied: vec![0; WINDOWS as usize / 64],
+            events: Vec::new(),
+            before: Vec::new(),
+            free: Vec::new(),
             later: BinaryHeap::new(),
-            len: 0,
         }
     }
 
-    /// Events that wait.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether nothing will happen.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Adds an event. One in the past comes next.
-    pub fn push(&mut self, entry: Entry) {
-        self.len += 1;
-        let day = entry.at.0 >> self.shift;
-        if day <= self.today {
-            // Latest first: behind it lie those that come before.
-            let place = self.current.partition_point(|other| *other > entry);
-            self.current.insert(place, entry);
-        } else if day - self.today < DAYS {
-            self.enlist(day, entry);
+    /// Adds an event. One in the past comes with the next.
+    pub fn push(&mut self, entry: Entry<L>) {
+        let window = (entry.at.0 / self.span).max(self.current);
+        if window - self.current < WINDOWS {
+            self.append(window, entry);
         } else {
             self.later.push(Reverse(entry));
         }
     }
 
-    /// When the next event happens.
-    pub fn next_at(&mut self) -> Option<Time> {
-        while self.current.is_empty() {
-            if self.len == 0 {
-                return None;
-            }
-            self.next_day();
+    fn append(&mut self, window: u64, entry: Entry<L>) {
+        let slot = (window % WINDOWS) as usize;
+        let mut list = self.ring[slot];
+        if list.filled == CHUNK {
+            list = List { chunk: self.chunk_after(list.chunk, entry), filled: 0 };
+            self.occupied[slot / 64] |= 1 << (slot % 64);
         }
-        self.current.last().map(|entry| entry.at)
+        self.events[(list.chunk * CHUNK + list.filled) as usize] = entry;
+        self.ring[slot] = List { filled: list.filled + 1, ..list };
     }
 
-    /// Takes the next event if it happens before or at `limit`.
-    pub fn pop_until(&mut self, limit: Time) -> Option<Entry> {
-        if self.next_at()? > limit {
+    /// A chunk that continues `before`; `filler` fills it for the time being.
+    fn chunk_after(&mut self, before: u32, filler: Entry<L>) -> u32 {
+        let chunk = self.free.pop().unwrap_or_else(|| {
+            self.before.push(NONE);
+            self.events.resize(self.before.len() * CHUNK as usize, filler);
+            self.before.len() as u32 - 1
+        });
+        self.before[chunk as usize] = before;
+        chunk
+    }
+
+    /// Takes the events of the first window that has any, as far as they happen before or at `limit`, in no order: they
+    /// become `into`, whose old content is lost. The last moment that is thereby covered; `None` if nothing happens until
+    /// `limit`.
+    pub fn take(&mut self, limit: Time, into: &mut Vec<Entry<L>>) -> Option<Time> {
+        into.clear();
+        let far = self.later.peek().map(|Reverse(entry)| entry.at.0 / self.span);
+        let window = self.next_occupied().or(far)?;
+        let begin = window.saturating_mul(self.span);
+        if begin > limit.0 {
             return None;
         }
-        self.len -= 1;
-        self.current.pop()
-    }
-
-    fn enlist(&mut self, day: u64, entry: Entry) {
-        let slot = (day % DAYS) as usize;
-        let node = Node { entry, next: self.heads[slot] };
-        let place = match self.free {
-            NONE => {
-                self.nodes.push(node);
-                self.nodes.len() as u32 - 1
-            }
-            place => {
-                self.free = self.nodes[place as usize].next;
-                self.nodes[place as usize] = node;
-                place
-            }
-        };
-        self.heads[slot] = place;
-        self.occupied[slot / 64] |= 1 << (slot % 64);
-    }
-
-    /// Begins the next day that has events.
-    fn next_day(&mut self) {
-        let far = self.later.peek().map(|Reverse(entry)| entry.at.0 >> self.shift);
-        let Some(day) = self.next_occupied().or(far) else { return };
-        self.today = day;
-        let slot = (day % DAYS) as usize;
-        let mut place = core::mem::replace(&mut self.heads[slot], NONE);
-        self.occupied[slot / 64] &= !(1 << (slot % 64));
-        while place != NONE {
-            let node = self.nodes[place as usize];
-            self.current.push(node.entry);
-            self.nodes[place as usize].next = self.free;
-            self.free = place;
-            place = node.next;
+        self.current = window;
+        self.fetch();
+        self.empty((window % WINDOWS) as usize, into);
+        let end = Time(begin.saturating_add(self.span - 1));
+        if end <= limit {
+            return Some(end);
         }
+        into.iter().filter(|entry| entry.at > limit).for_each(|&entry| self.append(window, entry));
+        into.retain(|entry| entry.at <= limit);
+        (!into.is_empty()).then_some(limit)
+    }
+
+    /// Moves the events of the window at `slot` to the end of `into`.
+    fn empty(&mut self, slot: usize, into: &mut Vec<Entry<L>>) {
+        let List { mut chunk, mut filled } = core::mem::replace(&mut self.ring[slot], EMPTY);
+        self.occupied[slot / 64] &= !(1 << (slot % 64));
+        while chunk != NONE {
+            let start = (chunk * CHUNK) as usize;
+            into.extend_from_slice(&self.events[start..start + filled as usize]);
+            self.free.push(chunk);
+            (chunk, filled) = (self.before[chunk as usize], CHUNK);
+        }
+    }
+
+    /// Changes when events happen.
+    pub fn rearrange(&mut self, change: impl Fn(&mut Entry<L>)) {
+        let mut all: Vec<Entry<L>> = self.later.drain().map(|Reverse(entry)| entry).collect();
+        (0..WINDOWS as usize).for_each(|slot| self.empty(slot, &mut all));
+        for mut entry in all {
+            change(&mut entry);
+            self.push(entry);
+        }
+    }
+
+    /// Moves what the ring has reached into it.
+    fn fetch(&mut self) {
         while let Some(Reverse(entry)) = self.later.peek().copied() {
-            let due = entry.at.0 >> self.shift;
-            if due - day >= DAYS {
+            let window = (entry.at.0 / self.span).max(self.current);
+            if window - self.current >= WINDOWS {
                 break;
             }
             self.later.pop();
-            match due == day {
-                true => self.current.push(entry),
-                false => self.enlist(due, entry),
-            }
+            self.append(window, entry);
         }
-        self.current.sort_unstable_by(|a, b| b.cmp(a));
     }
 
-    /// The first day after today that the ring holds events of.
+    /// The first window from the current one on that the ring holds events of.
     fn next_occupied(&self) -> Option<u64> {
         let words = self.occupied.len();
-        let start = ((self.today + 1) % DAYS) as usize;
+        let start = (self.current % WINDOWS) as usize;
         for step in 0..=words {
             let word = (start / 64 + step) % words;
             let mut bits = self.occupied[word];
             if step == 0 {
                 bits &= u64::MAX << (start % 64);
+            } else if step == words {
+                bits &= !(u64::MAX << (start % 64));
             }
             if bits != 0 {
                 let slot = (word * 64) as u64 + u64::from(bits.trailing_zeros());
-                return Some(self.today + 1 + (slot + DAYS - start as u64) % DAYS);
+                return Some(self.current + (slot + WINDOWS - start as u64) % WINDOWS);
             }
         }
         None
@@ -183,34 +213,42 @@ mod tests {
     use super::*;
     use srdma_seams::Rng;
 
-    /// Against a list, over spacings that make it use the ring, the heap and the day at hand.
+    /// Against a list, over spans that make it use the ring, the heap and the window at hand.
     #[test]
-    fn events_come_by_time_and_then_by_rank() {
+    fn windows_hold_what_happens_in_them() {
         for seed in 0..60 {
             let mut rng = Rng::stream(seed, "queue", 0);
             let mut queue = EventQueue::new(Time(1 << rng.below(12)));
-            let mut model: Vec<Entry> = Vec::new();
-            let (mut now, mut item) = (0, 0);
+            let mut model: Vec<Entry<u64>> = Vec::new();
+            let (mut now, mut item, mut taken) = (0, 0, Vec::new());
             for _ in 0..4_000 {
                 if rng.below(5) < 3 {
                     let reach = 1 << rng.below(40);
                     let at = Time(now + rng.below(reach) / 4 * 4);
-                    let entry = Entry { at, rank: rng.below(3) as u32, item };
+                    let entry = Entry { at, rank: rng.below(3) as u32, item, load: at.0 };
                     queue.push(entry);
                     model.push(entry);
                     item += 1;
-                } else {
-                    let limit = Time(now + (1 << rng.below(40)));
-                    let wanted = model.iter().copied().min().filter(|entry| entry.at <= limit);
-                    assert_eq!(queue.pop_until(limit), wanted, "seed {seed}");
-                    if let Some(entry) = wanted {
-                        model.retain(|&other| other != entry);
-                        now = entry.at.0;
-                    }
+                    continue;
                 }
-                assert_eq!(queue.len(), model.len());
-                assert_eq!(queue.next_at(), model.iter().map(|entry| entry.at).min(), "seed {seed}");
+                let limit = Time(now + (1 << rng.below(40)));
+                let end = queue.take(limit, &mut taken);
+                let first = model.iter().copied().min().filter(|entry| entry.at <= limit);
+                assert_eq!(end.is_some(), first.is_some(), "seed {seed}");
+                let (Some(end), Some(first)) = (end, first) else { continue };
+                assert!(first.at <= end && end <= limit, "seed {seed}");
+                let mut wanted: Vec<_> = model.iter().copied().filter(|entry| entry.at <= end).collect();
+                wanted.sort();
+                taken.sort();
+                assert_eq!(taken, wanted, "seed {seed}");
+                assert!(taken.iter().all(|entry| entry.load == entry.at.0));
+                model.retain(|entry| entry.at > end);
+                now = end.0;
             }
+            while queue.take(Time::MAX, &mut taken).is_some() {
+                model.retain(|entry| !taken.contains(entry));
+            }
+            assert_eq!(model, [], "seed {seed}: nothing is left behind");
         }
     }
 }

@@ -287,7 +287,7 @@ impl<'a> Duty<'a> {
         let running = &mut self.jobs[flow.job as usize];
         running.messages += 1;
         running.bytes += u64::from(flight.bytes);
-        running.last = at;
+        running.last = running.last.max(at);
         let counts = !running.job.background;
         Received { flow: flight.flow, took: at.since(flight.posted), bytes: flight.bytes, counts }
     }

@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
                 }
                 self.received += 1;
                 self.received_bytes += u64::from(received.bytes);
-                self.last_received = at;
+                self.last_received = self.last_received.max(at);
                 self.completion.push(micros(received.took));
                 if self.received == self.duty.planned.messages {
                     self.queues = Some(self.queue_reports());
