@@ -198,6 +198,10 @@ impl<G: Ground> Surroundings<'_, G> {
     }
 
     fn arm(&mut self, nic: &mut Nic) {
+        // With every acknowledgement time-outs move; who is to be woken earlier than that learns it then.
+        if nic.timeout_bound().is_none_or(|bound| Time::at(bound) >= self.desk.timer_at) {
+            return;
+        }
         let Some(at) = nic.next_timeout() else { return };
         // What is due at once is due a nanosecond later, so that time goes on whatever the RNIC asks.
         let at = Time::at(at).max(self.network.now.after(Time::from_nanos(1)));

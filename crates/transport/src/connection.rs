@@ -239,6 +239,11 @@ impl Connection {
         self.sender.is_urgent()
     }
 
+    /// Whether [`Connection::poll_unit`] might return something, now or when the window allows.
+    pub fn may_send(&self) -> bool {
+        self.sender.may_send()
+    }
+
     /// Nothing more will be sent: the trunk forgets what the connection has in flight.
     pub fn leave(&mut self, trunk: &mut Trunk) {
         self.sender.leave(trunk);

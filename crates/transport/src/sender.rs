@@ -216,6 +216,10 @@ impl Sender {
         self.probe_due || self.timeouts > 0
     }
 
+    pub(crate) fn may_send(&self) -> bool {
+        self.probe_due || self.spaces.iter().any(SendSpace::has_more)
+    }
+
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.units.inflight_bytes() > 0
     }

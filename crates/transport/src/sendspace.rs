@@ -295,6 +295,11 @@ impl SendSpace {
         (self.next < limit).then_some(self.next)
     }
 
+    /// Whether anything is left to send, allowed or not.
+    pub(crate) fn has_more(&self) -> bool {
+        self.lost_count > 0 || self.next < self.end
+    }
+
     /// Whether there is anything to send: a packet held lost, or a new one that the peer has room for.
     pub(crate) fn has_to_send(&self, window_packets: u32) -> bool {
         let has_lost = || {

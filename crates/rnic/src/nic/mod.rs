@@ -173,6 +173,11 @@ impl Nic {
         })
     }
 
+    /// [`Nic::next_timeout`] is no earlier than this, which is known without looking at any queue pair.
+    pub fn timeout_bound(&self) -> Option<Now> {
+        self.shared.timers.peek().map(|(at, _)| at)
+    }
+
     /// When [`Nic::on_time`] wants to be called next.
     pub fn next_timeout(&mut self) -> Option<Now> {
         while let Some((at, sleeper)) = self.shared.timers.peek() {

@@ -345,7 +345,8 @@ impl Qp {
     /// Puts the queue pair in the list of those that may have something to send.
     fn activate<W, O>(&mut self, cx: &mut Cx<'_, W, O>) {
         let sends = self.is_running() || self.serves_answers;
-        if sends && !self.is_active && self.conn.is_some() && !self.is_dead {
+        let may_send = self.conn.as_ref().is_some_and(|conn| conn.may_send());
+        if sends && !self.is_active && may_send && !self.is_dead {
             self.is_active = true;
             cx.shared.peers.line_up(self.peer_index, self.sleeper.index);
         }
