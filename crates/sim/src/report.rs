@@ -144,6 +144,19 @@ pub struct RunReport {
 }
 
 impl RunReport {
+    /// What makes a run that failed happen again, event for event.
+    pub fn again(&self) -> Option<String> {
+        let problem = match (self.finished, self.messages[1]) {
+            (true, 0) => return None,
+            (false, 0) => "unfinished".to_owned(),
+            (_, failed) => format!("{failed} messages failed"),
+        };
+        let (seed, trace) = (self.seed, self.trace_hash);
+        Some(format!(
+            "{problem}; `srdma sim run` of this scenario with --seed {seed} repeats it: trace {trace:016x}"
+        ))
+    }
+
     /// Largest less smallest load of a spine, as a share of the mean.
     pub fn imbalance(&self) -> f64 {
         let spread = Spread::of(self.spine_bytes.iter().map(|&(_, bytes)| bytes as f64).collect());
@@ -262,6 +275,7 @@ pub fn table(runs: &[RunReport]) -> String {
     for run in runs {
         let warning = run.ways.warning();
         text.extend(warning.map(|warning| format!("warning: {}: {warning}\n", run.variant)));
+        text.extend(run.again().map(|again| format!("{}: {again}\n", run.variant)));
     }
     text
 }

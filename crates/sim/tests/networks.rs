@@ -383,3 +383,22 @@ fn paths_that_fall_together_are_counted_and_warned_of() {
     assert!(alike.distinct <= 4.0 && alike.possible == seeded.possible, "{alike:?}");
     assert!(alike.warning().unwrap().contains("polarised"), "{alike:?}");
 }
+
+/// A run that does not end says how to have it again, and so it comes.
+#[test]
+fn a_failed_run_says_what_repeats_it() {
+    let fault = "[[fault]]\non = \"leaf0\"\nwhat = \"loss\"\npercent = 100\nat_us = 20\n[run]";
+    let text = LEAF.replace("[run]", fault).replace("limit_ms = 20", "limit_ms = 1");
+    let mut scenario = parse(&text);
+    scenario.seed = 77;
+    let first = run(&scenario, &scenario.variants[0], &mut Nowhere).unwrap().0;
+    assert!(!first.finished);
+    let table = srdma_sim::table(std::slice::from_ref(&first));
+    let said = table.lines().last().unwrap();
+    assert!(said.contains("unfinished; ") && said.contains("--seed 77"), "{said}");
+    let (_, seed) = said.split_once("--seed ").unwrap();
+    let mut again = parse(&text);
+    again.seed = seed.split(' ').next().unwrap().parse().unwrap();
+    let second = run(&again, &again.variants[0], &mut Nowhere).unwrap().0;
+    assert!(said.ends_with(&format!("trace {:016x}", second.trace_hash)), "{said}");
+}
