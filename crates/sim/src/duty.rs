@@ -1,7 +1,7 @@
 //! The jobs of a run: their courses, their flows, the messages that they have under way.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use srdma_fabric::{Fabric, FlowId, Nothing, Notice, Post, Time};
 use srdma_workload::{Course, Span, Told, Wish};
@@ -12,6 +12,7 @@ use crate::run::RunError;
 use crate::scenario::{Scenario, Settings};
 use crate::tally::Spread;
 use crate::why::Posted;
+use crate::work::place;
 
 /// A pair of hosts that talk in a job.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,13 @@ pub(crate) struct Flow {
     pub last: Time,
 }
 
+impl Flow {
+    fn new(job: u32, from: u32, to: u32) -> Flow {
+        let (id, first_post, last) = (FlowId(u32::MAX), Time::MAX, Time(0));
+        Flow { job, from, to, id, left: 0, open: 0, packets: 0, bytes: 0, first_post, last }
+    }
+}
+
 /// A message under way.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
@@ -45,7 +53,10 @@ struct Flight {
 struct Running<'a> {
     job: &'a Job,
     course: Box<dyn Course>,
+    /// By member; none before a queued job is placed.
     hosts: Vec<u32>,
+    /// Its hosts are free again.
+    has_left: bool,
     /// Flow of each pair of members.
     flows: BTreeMap<(u32, u32), u32>,
     begin: Time,
@@ -56,8 +67,18 @@ struct Running<'a> {
     last: Time,
 }
 
-/// When, the how manieth of all, which job is told, and which token; none to begin.
-type Alarm = (Time, u64, u32, Option<u32>);
+/// When, the how manieth of all, which job is told, and what.
+type Alarm = (Time, u64, u32, Call);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Call {
+    /// It begins, or queues.
+    Begin,
+    /// Hosts may have become free.
+    Queue,
+    /// It wanted to be woken.
+    Woken(u32),
+}
 
 /// What was received.
 pub(crate) struct Received {
@@ -80,6 +101,9 @@ pub(crate) struct Planned {
 
 /// See the module.
 pub(crate) struct Duty<'a> {
+    scenario: &'a Scenario,
+    /// Jobs that wait for hosts.
+    queue: VecDeque<u32>,
     jobs: Vec<Running<'a>>,
     pub flows: Vec<Flow>,
     pub planned: Planned,
@@ -88,6 +112,7 @@ pub(crate) struct Duty<'a> {
     free: Vec<u32>,
     alarms: BinaryHeap<Reverse<Alarm>>,
     alarms_made: u64,
+    begin: Time,
     wishes: Vec<Wish>,
     /// Of a full packet.
     payload_bytes: u64,
@@ -100,6 +125,7 @@ impl<'a> Duty<'a> {
         let mut planned = Planned::default();
         let mut jobs = Vec::new();
         for (job, hosts) in scenario.jobs.iter().zip(placements) {
+            let hosts = if job.queued { Vec::new() } else { hosts };
             if !job.background {
                 let rounds = u64::from(job.repeat.times.unwrap_or(1));
                 job.workload.traffic(|traffic| {
@@ -111,6 +137,7 @@ impl<'a> Duty<'a> {
                 job,
                 course: job.workload.course(job.repeat)?,
                 hosts,
+                has_left: false,
                 flows: BTreeMap::new(),
                 begin: Time(0),
                 unhindered: job.workload.unhindered()?,
@@ -120,6 +147,8 @@ impl<'a> Duty<'a> {
             });
         }
         Ok(Duty {
+            scenario,
+            queue: VecDeque::new(),
             jobs,
             flows: Vec::new(),
             planned,
@@ -127,62 +156,56 @@ impl<'a> Duty<'a> {
             free: Vec::new(),
             alarms: BinaryHeap::new(),
             alarms_made: 0,
+            begin: Time(0),
             wishes: Vec::new(),
             payload_bytes: settings.payload_bytes.into(),
         })
     }
 
-    /// A flow for every pair of members that talk, of every job.
+    /// The flows of every job that is placed.
     pub fn connect(&mut self, fabric: &mut Fabric<Nothing>) -> Result<(), RunError> {
-        for (number, running) in (0..).zip(&mut self.jobs) {
-            let first = self.flows.len();
-            let flows = &mut self.flows;
-            let rounds = running.job.repeat.times.map(u64::from);
-            running.job.workload.traffic(|traffic| {
-                let next = flows.len() as u32;
-                let index = *running.flows.entry((traffic.from, traffic.to)).or_insert(next);
-                if index == next {
-                    let [from, to] = [traffic.from, traffic.to].map(|member| running.hosts[member as usize]);
-                    let (id, never) = (FlowId(u32::MAX), Time::MAX);
-                    flows.push(Flow {
-                        job: number,
-                        from,
-                        to,
-                        id,
-                        left: 0,
-                        open: 0,
-                        packets: 0,
-                        bytes: 0,
-                        first_post: never,
-                        last: Time(0),
-                    });
-                }
-                let flow = &mut flows[index as usize];
-                flow.left = match rounds {
-                    Some(rounds) => flow.left.saturating_add(traffic.count.saturating_mul(rounds)),
-                    None => u64::MAX,
-                };
-            })?;
-            for flow in &mut flows[first..] {
-                flow.id = fabric.connect(flow.from, flow.to)?;
+        let placed = (0..self.jobs.len() as u32).filter(|&job| !self.scenario.jobs[job as usize].queued);
+        placed.collect::<Vec<_>>().into_iter().try_for_each(|job| self.connect_job(job, fabric))
+    }
+
+    /// A flow for every pair of members that talk.
+    fn connect_job(&mut self, number: u32, fabric: &mut Fabric<Nothing>) -> Result<(), RunError> {
+        let first = self.flows.len();
+        let (flows, running) = (&mut self.flows, &mut self.jobs[number as usize]);
+        let rounds = running.job.repeat.times.map(u64::from);
+        running.job.workload.traffic(|traffic| {
+            let next = flows.len() as u32;
+            let index = *running.flows.entry((traffic.from, traffic.to)).or_insert(next);
+            if index == next {
+                let [from, to] = [traffic.from, traffic.to].map(|member| running.hosts[member as usize]);
+                flows.push(Flow::new(number, from, to));
             }
+            let flow = &mut flows[index as usize];
+            flow.left = match rounds {
+                Some(rounds) => flow.left.saturating_add(traffic.count.saturating_mul(rounds)),
+                None => u64::MAX,
+            };
+        })?;
+        for flow in &mut flows[first..] {
+            flow.id = fabric.connect(flow.from, flow.to)?;
         }
         Ok(())
     }
 
     /// Now is the begin of all times of jobs.
     pub fn begin(&mut self, begin: Time) {
+        self.begin = begin;
         for number in 0..self.jobs.len() as u32 {
             let running = &mut self.jobs[number as usize];
             running.begin = begin.after(running.job.start);
             running.last = running.begin;
             let at = running.begin;
-            self.alarm(at, number, None);
+            self.alarm(at, number, Call::Begin);
         }
     }
 
-    fn alarm(&mut self, at: Time, job: u32, token: Option<u32>) {
-        self.alarms.push(Reverse((at, self.alarms_made, job, token)));
+    fn alarm(&mut self, at: Time, job: u32, call: Call) {
+        self.alarms.push(Reverse((at, self.alarms_made, job, call)));
         self.alarms_made += 1;
     }
 
@@ -191,19 +214,52 @@ impl<'a> Duty<'a> {
         self.alarms.peek().map_or(Time::MAX, |Reverse((at, ..))| *at)
     }
 
-    /// Tells all jobs that want to be told by now.
-    pub fn ring(&mut self, fabric: &mut Fabric<Nothing>) -> Result<(), RunError> {
-        while self.next_alarm() <= fabric.now() {
-            let Some(Reverse((at, _, job, token))) = self.alarms.pop() else { break };
-            match token {
-                None => {
-                    let mut wishes = std::mem::take(&mut self.wishes);
-                    self.jobs[job as usize].course.begin(&mut wishes);
-                    self.wishes = wishes;
-                }
-                Some(token) => self.tell(job, at, Told::Woken(token)),
+    /// Tells all jobs that want to be told by now. Those that queue are admitted only if the network `has_settled`: everything
+    /// until now has happened at every host, so that connections can be made.
+    pub fn ring(&mut self, fabric: &mut Fabric<Nothing>, has_settled: bool) -> Result<(), RunError> {
+        while let Some(&Reverse((at, _, job, call))) = self.alarms.peek() {
+            let queues = call == Call::Queue || (call == Call::Begin && self.jobs[job as usize].job.queued);
+            if at > fabric.now() || (queues && !has_settled) {
+                break;
             }
-            self.fulfil(job, fabric)?;
+            self.alarms.pop();
+            match call {
+                Call::Woken(token) => {
+                    self.tell(job, at, Told::Woken(token));
+                    self.fulfil(job, fabric)?;
+                }
+                Call::Begin if queues => {
+                    self.queue.push_back(job);
+                    self.admit(fabric)?;
+                }
+                Call::Begin => self.start(job, fabric)?,
+                Call::Queue => self.admit(fabric)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, job: u32, fabric: &mut Fabric<Nothing>) -> Result<(), RunError> {
+        let mut wishes = std::mem::take(&mut self.wishes);
+        self.jobs[job as usize].course.begin(&mut wishes);
+        self.wishes = wishes;
+        self.fulfil(job, fabric)
+    }
+
+    /// Places jobs of the queue, as long as the first of them finds hosts.
+    fn admit(&mut self, fabric: &mut Fabric<Nothing>) -> Result<(), RunError> {
+        while let Some(&job) = self.queue.front() {
+            let here = self.jobs.iter().filter(|running| !running.has_left);
+            let taken: BTreeSet<u32> = here.flat_map(|running| running.hosts.iter().copied()).collect();
+            let Scenario { jobs, graph, seed, .. } = self.scenario;
+            let Ok(hosts) = place(&jobs[job as usize], graph.hosts, &taken, *seed, job as usize) else {
+                break;
+            };
+            self.queue.pop_front();
+            let running = &mut self.jobs[job as usize];
+            (running.hosts, running.begin, running.last) = (hosts, fabric.now(), fabric.now());
+            self.connect_job(job, fabric)?;
+            self.start(job, fabric)?;
         }
         Ok(())
     }
@@ -220,7 +276,7 @@ impl<'a> Duty<'a> {
             match wish {
                 Wish::Wake { token, at_ps } => {
                     let at = self.jobs[job as usize].begin.after(Time(at_ps));
-                    self.alarm(at, job, Some(token));
+                    self.alarm(at, job, Call::Woken(token));
                 }
                 Wish::Send { token, from, to, bytes } => {
                     let Some(&flow) = self.jobs[job as usize].flows.get(&(from, to)) else { continue };
@@ -275,6 +331,13 @@ impl<'a> Duty<'a> {
         let told = if is_receipt { Told::Received(flight.token) } else { Told::Sent(flight.token) };
         self.tell(job, at, told);
         self.fulfil(job, fabric)?;
+        let running = &mut self.jobs[job as usize];
+        if !running.has_left && running.course.is_done() {
+            running.has_left = true;
+            if !self.queue.is_empty() {
+                self.alarm(fabric.now(), job, Call::Queue);
+            }
+        }
         Ok(received)
     }
 
@@ -317,7 +380,8 @@ impl<'a> Duty<'a> {
     /// Bytes and messages that each host sends and receives in the jobs that the run waits for, by `each(from, to, bytes,
     /// count)`.
     pub fn traffic(&self, mut each: impl FnMut(u32, u32, u32, u64)) -> Result<(), RunError> {
-        for running in self.jobs.iter().filter(|running| !running.job.background) {
+        let counts = |running: &&Running<'_>| !running.job.background && !running.hosts.is_empty();
+        for running in self.jobs.iter().filter(counts) {
             let rounds = u64::from(running.job.repeat.times.unwrap_or(1));
             running.job.workload.traffic(|traffic| {
                 let [from, to] = [traffic.from, traffic.to].map(|member| running.hosts[member as usize]);
@@ -329,15 +393,19 @@ impl<'a> Duty<'a> {
 
     /// What came of each job, with the run over `now`.
     pub fn reports(&self, now: Time) -> Vec<JobReport> {
-        self.jobs.iter().map(|running| running.report(now)).collect()
+        self.jobs.iter().map(|running| running.report(self.begin, now)).collect()
     }
 }
 
 impl Running<'_> {
-    fn report(&self, now: Time) -> JobReport {
+    fn report(&self, run_begin: Time, now: Time) -> JobReport {
         let spans = self.course.rounds();
         let finished = self.course.is_done();
+        let is_placed = !self.hosts.is_empty();
+        let came = run_begin.after(self.job.start);
+        let waited = if is_placed { self.begin } else { now }.since(came);
         let took = if finished { self.last } else { now }.since(self.begin);
+        let took = if is_placed { took } else { Time(0) };
         // Of a job that goes on and on, rounds in part count by their bytes.
         let busy_ps = busy(spans);
         let algorithm = self.job.workload.bus().filter(|_| busy_ps > 0);
@@ -352,6 +420,7 @@ impl Running<'_> {
             rounds: spans.len() as u64,
             messages: self.messages,
             bytes: self.bytes,
+            waited_us: micros(waited),
             took_us: micros(took),
             unhindered_us: self.unhindered.map(micros),
             round_us: Spread::of(spans.iter().map(|span| micros(Time(span.to_ps - span.from_ps))).collect()),

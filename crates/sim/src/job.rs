@@ -2,8 +2,8 @@
 
 use srdma_fabric::Time;
 use srdma_workload::{
-    unhindered_ps, Collective, Course, Execution, Layered, Order, Permutation, Placement, Plan, PlanError,
-    Program, Repeat, Servers, Traffic, Training, Written,
+    unhindered_ps, Collective, Course, Execution, ExpertLayers, KvTransfer, Layered, Order, Permutation,
+    Placement, Plan, PlanError, Program, Repeat, Servers, Traffic, Training, Written,
 };
 
 /// What is sent.
@@ -17,6 +17,10 @@ pub enum Workload {
     Training(Training),
     /// See [`Layered`].
     Layered(Layered),
+    /// See [`ExpertLayers`].
+    Experts(ExpertLayers),
+    /// See [`KvTransfer`].
+    KvTransfer(KvTransfer),
     /// Messages written out.
     Matrix(Plan),
 }
@@ -36,6 +40,9 @@ pub struct Job {
     pub repeat: Repeat,
     /// It is there for the others: the run does not wait for its end.
     pub background: bool,
+    /// It is placed when it begins, on hosts that are free then, and waits for them if there are too few; jobs that
+    /// came before it go first.
+    pub queued: bool,
 }
 
 impl Workload {
@@ -47,6 +54,8 @@ impl Workload {
             Workload::Collective(collective) => kind_of(collective),
             Workload::Training(_) => "training",
             Workload::Layered(_) => "simai",
+            Workload::Experts(_) => "experts",
+            Workload::KvTransfer(_) => "kv-cache",
         }
     }
 
@@ -58,6 +67,8 @@ impl Workload {
             Workload::Matrix(plan) => plan.hosts(),
             Workload::Training(training) => training.members(),
             Workload::Layered(layered) => layered.members(),
+            Workload::Experts(layers) => layers.members,
+            Workload::KvTransfer(transfer) => transfer.members(),
         }
     }
 
@@ -78,6 +89,8 @@ impl Workload {
             Workload::Collective(workload) => Some(workload.program()?),
             Workload::Training(training) => Some(training.program()?),
             Workload::Layered(layered) => Some(layered.program()?),
+            Workload::Experts(layers) => Some(layers.program()?),
+            Workload::KvTransfer(transfer) => Some(transfer.program()?),
         })
     }
 
@@ -114,10 +127,8 @@ impl Workload {
     /// Time of a round on a network that takes none, if its members compute.
     pub fn unhindered(&self) -> Result<Option<Time>, PlanError> {
         match self {
-            Workload::Training(_) | Workload::Layered(_) => {
-                Ok(self.program()?.map(|program| Time(unhindered_ps(&program))))
-            }
-            _ => Ok(None),
+            Workload::Permutation(_) | Workload::Collective(_) | Workload::Matrix(_) => Ok(None),
+            _ => Ok(self.program()?.map(|program| Time(unhindered_ps(&program)))),
         }
     }
 
@@ -161,6 +172,7 @@ impl Job {
             start: Time(0),
             repeat: Repeat::ONCE,
             background: false,
+            queued: false,
         }
     }
 

@@ -59,6 +59,8 @@ pub struct JobReport {
     pub messages: u64,
     /// See `messages`.
     pub bytes: u64,
+    /// Microseconds that it waited for hosts.
+    pub waited_us: f64,
     /// Microseconds from its begin to its last message received, or to the end of the run if it is not through.
     pub took_us: f64,
     /// Microseconds of a round, from the first member's begin to the last one's end.
@@ -167,6 +169,14 @@ impl RunReport {
         }
     }
 
+    /// Payload of a member while its job ran, mean over members and time, of the jobs that the run waited for. Gbit/s.
+    pub fn member_gbps(&self) -> f64 {
+        let counted = || self.jobs.iter().filter(|job| !job.background);
+        let bits: f64 = counted().map(|job| job.bytes as f64 * 8.0).sum();
+        let member_us: f64 = counted().map(|job| job.took_us * f64::from(job.members)).sum();
+        bits / 1e3 / member_us.max(1e-9)
+    }
+
     /// Everything but the flows, which have records of their own.
     pub fn json(&self) -> Value {
         let causes = RETRANSMIT_CAUSES.iter().zip(self.retransmitted);
@@ -179,7 +189,7 @@ impl RunReport {
             "messages": { "received": self.messages[0], "failed": self.messages[1], "planned": self.messages[2] },
             "took_us": self.took_us, "ideal_us": self.ideal_us,
             "goodput_gbps": spread(&self.goodput), "completion_us": spread(&self.completion),
-            "bus_gbps": self.bus_gbps, "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
+            "bus_gbps": self.bus_gbps, "member_gbps": self.member_gbps(), "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
             "queues_bytes": self.queues.iter().map(queue).collect::<Vec<_>>(),
             "switch_queue_bytes": queue(&self.switch_queue), "spine_bytes": spines,
             "spine_imbalance": self.imbalance(), "uplink_imbalance": self.uplink_imbalance, "ways": self.ways.json(),
@@ -202,7 +212,7 @@ fn job(job: &JobReport) -> Value {
     json!({
         "name": job.name, "workload": job.kind, "members": job.members, "background": job.background,
         "finished": job.finished, "rounds": job.rounds, "messages": job.messages, "bytes": job.bytes,
-        "took_us": job.took_us, "round_us": spread(&job.round_us), "unhindered_us": job.unhindered_us, "goodput_gbps": job.goodput_gbps,
+        "waited_us": job.waited_us, "took_us": job.took_us, "round_us": spread(&job.round_us), "unhindered_us": job.unhindered_us, "goodput_gbps": job.goodput_gbps,
         "algorithm_gbps": job.algorithm_gbps, "bus_gbps": job.bus_gbps,
     })
 }
@@ -238,7 +248,16 @@ pub fn table(runs: &[RunReport]) -> String {
     if runs.iter().any(|run| run.bus_gbps.is_some()) {
         row("bus bandwidth (Gbit/s)", &|run| run.bus_gbps.map_or(String::new(), |gbps| format!("{gbps:.1}")));
     }
+    if runs.iter().any(|run| run.jobs.iter().any(|job| job.waited_us > 0.0)) {
+        row("jobs waited for hosts, mean (µs)", &|run| {
+            let waited: f64 = run.jobs.iter().map(|job| job.waited_us).sum();
+            format!("{:.1}", waited / run.jobs.len().max(1) as f64)
+        });
+    }
     let jobs = runs.first().map_or(&[][..], |run| &run.jobs[..]);
+    if jobs.len() > 1 {
+        row("goodput of a member while its job runs (Gbit/s)", &|run| format!("{:.1}", run.member_gbps()));
+    }
     for (number, job) in
         jobs.iter().enumerate().filter(|(_, job)| jobs.len() > 1 || job.unhindered_us.is_some())
     {

@@ -220,13 +220,15 @@ impl<'a> Run<'a> {
     }
 
     fn carry_out(&mut self, sink: &mut dyn Sink) -> Result<(), RunError> {
-        let mut notices = Vec::new();
+        let (mut notices, mut has_settled) = (Vec::new(), true);
         let mut look_at = self.begin.after(self.scenario.sample_every);
         let end = self.begin.after(self.scenario.limit);
         while !self.duty.is_done() && self.fabric.now() < end {
-            self.duty.ring(&mut self.fabric)?;
-            let next = self.duty.next_alarm();
-            match self.fabric.run_until(look_at.min(end).min(next))? {
+            self.duty.ring(&mut self.fabric, has_settled)?;
+            let next = self.duty.next_alarm().max(self.fabric.now());
+            let stop = self.fabric.run_until(look_at.min(end).min(next))?;
+            has_settled = stop == Stop::Limit;
+            match stop {
                 Stop::Notices => {
                     self.fabric.take_notices(&mut notices);
                     for notice in notices.drain(..) {

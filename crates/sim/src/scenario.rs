@@ -128,7 +128,7 @@ impl Scenario {
         self.placements().map(drop)
     }
 
-    /// The hosts of each job, by member.
+    /// The hosts of each job, by member; of one that is queued, those that it would have if it were alone.
     pub fn placements(&self) -> Result<Vec<Vec<u32>>, ScenarioError> {
         let mut taken = BTreeSet::new();
         let mut all = Vec::new();
@@ -137,9 +137,13 @@ impl Scenario {
             if needed > there {
                 return Err(ScenarioError::Hosts { job: job.name.clone(), needed, there });
             }
-            let hosts = place(job, self.graph.hosts, &taken, self.seed, number);
+            let nobody = BTreeSet::new();
+            let others = if job.queued { &nobody } else { &taken };
+            let hosts = place(job, self.graph.hosts, others, self.seed, number);
             let hosts = hosts.map_err(|why| ScenarioError::Placement { job: job.name.clone(), why })?;
-            taken.extend(hosts.iter().copied());
+            if !job.queued {
+                taken.extend(hosts.iter().copied());
+            }
             all.push(hosts);
         }
         Ok(all)

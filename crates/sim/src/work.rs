@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use srdma_fabric::{Graph, Time};
 use srdma_seams::Rng;
 use srdma_workload::{
-    Collective, Exchange, Model, Order, Pattern, Permutation, Placement, Preset, Repeat, Servers, Training,
-    PRESETS,
+    Collective, Exchange, ExpertLayers, KvTransfer, Model, Order, Pattern, Permutation, Placement, Preset,
+    Repeat, Servers, Training, PRESETS,
 };
 
 use crate::job::{Job, Workload};
@@ -31,12 +31,19 @@ enum Kind {
     Collective(Pattern),
     Training,
     Simai,
+    Experts,
+    KvCache,
 }
 
 fn kinds() -> Vec<(&'static str, Kind)> {
     let mut kinds = vec![("permutation", Kind::Permutation)];
     kinds.extend(COLLECTIVES.map(|(name, pattern)| (name, Kind::Collective(pattern))));
-    kinds.extend([("training", Kind::Training), ("simai", Kind::Simai)]);
+    kinds.extend([
+        ("training", Kind::Training),
+        ("simai", Kind::Simai),
+        ("experts", Kind::Experts),
+        ("kv-cache", Kind::KvCache),
+    ]);
     kinds
 }
 
@@ -52,13 +59,24 @@ pub(crate) fn read_jobs(root: &Table<'_>, graph: &Graph, seed: u64) -> Result<Ve
     let (mut jobs, mut taken): (Vec<Job>, _) = (Vec::new(), BTreeSet::new());
     for (number, table) in tables.iter().enumerate() {
         let job = read_job(table, graph, seed, number)?;
+        let arrivals = read_arrivals(table, &job, seed, number)?;
         table.finish()?;
-        if jobs.iter().any(|other| other.name == job.name) {
+        if jobs
+            .iter()
+            .any(|other| other.name == job.name || arrivals.iter().any(|same| same.name == other.name))
+        {
             return Err(table.error(&format!("name: \"{}\" is that of another job", job.name)));
         }
-        let hosts = place(&job, graph.hosts, &taken, seed, number);
-        taken.extend(hosts.map_err(|error| table.error(&error.to_string()))?);
-        jobs.push(job);
+        let nobody = BTreeSet::new();
+        let others = if arrivals.is_empty() { &taken } else { &nobody };
+        let hosts = place(&job, graph.hosts, others, seed, jobs.len());
+        let hosts = hosts.map_err(|error| table.error(&error.to_string()))?;
+        if arrivals.is_empty() {
+            taken.extend(hosts);
+            jobs.push(job);
+        } else {
+            jobs.extend(arrivals);
+        }
     }
     if jobs.iter().all(|job| job.background) {
         return Err(tables[0].error("background: a run needs a job that is none"));
@@ -101,13 +119,37 @@ fn read_job(table: &Table<'_>, graph: &Graph, seed: u64, number: usize) -> Resul
         Kind::Collective(pattern) => read_collective(table, graph, pattern)?,
         Kind::Training => Workload::Training(read_training(table, graph)?),
         Kind::Simai => read_layered(table)?,
+        Kind::Experts => read_experts(table, graph)?,
+        Kind::KvCache => read_kv_cache(table, seed)?,
     };
     if let Some(servers) = workload.servers().filter(|_| placement.block == 1) {
         let is_whole = workload.members().is_multiple_of(servers.gpus.max(1));
         placement.block = if is_whole { servers.gpus } else { 1 };
     }
     workload.validate().map_err(|error| table.error(&error.to_string()))?;
-    Ok(Job { name, workload, placement, start, repeat: Repeat { times, bursts }, background })
+    Ok(Job { name, workload, placement, start, repeat: Repeat { times, bursts }, background, queued: false })
+}
+
+/// The same job, coming again and again: each is placed when it comes.
+fn read_arrivals(table: &Table<'_>, job: &Job, seed: u64, number: usize) -> Result<Vec<Job>, FileError> {
+    let count = table.whole("arrivals", 1..=1000)?;
+    let every = table.number("every_us", 0.0..=1e9)?.map(|us| (us * 1e6) as u64);
+    let (count, every) = match (count, every) {
+        (None, None) => return Ok(Vec::new()),
+        (Some(count), Some(every)) => (count, every),
+        _ => return Err(table.error("arrivals and every_us are given together or not at all")),
+    };
+    if job.background || job.placement.first.is_some() {
+        return Err(table.error("arrivals: jobs that come are no background, and have no first host"));
+    }
+    let mut rng = Rng::stream(seed, "arrivals", number as u64);
+    let mut start = job.start;
+    let one = |index: u64| {
+        let this = Job { name: format!("{} {}", job.name, index + 1), start, queued: true, ..job.clone() };
+        start = start.after(Time(rng.below(2 * every + 1)));
+        this
+    };
+    Ok((0..count).map(one).collect())
 }
 
 fn read_placement(table: &Table<'_>) -> Result<Placement, FileError> {
@@ -226,4 +268,38 @@ fn read_layered(table: &Table<'_>) -> Result<Workload, FileError> {
     let mut layered = read_simai(&path.display().to_string(), &text)?;
     (layered.servers, layered.slices, layered.scale) = read_servers(table, layered.servers)?;
     Ok(Workload::Layered(layered))
+}
+
+fn read_experts(table: &Table<'_>, graph: &Graph) -> Result<Workload, FileError> {
+    let count = |key, most, usual| {
+        Ok::<_, FileError>(table.whole(key, 1..=most)?.map_or(usual, |count| count as u32))
+    };
+    Ok(Workload::Experts(ExpertLayers {
+        members: hosts(table, graph)?,
+        layers: count("layers", 10_000, 1)?,
+        tokens: count("tokens", 1 << 24, 4096)?,
+        token_bytes: count("token_bytes", 1 << 20, 8192)?,
+        experts_per_token: count("experts_per_token", 64, 8)?,
+        compute_ps: table.number("compute_us", 0.0..=1e9)?.map_or(0, |us| (us * 1e6) as u64),
+        parallel: count("parallel", 1 << 20, 4)?,
+    }))
+}
+
+fn read_kv_cache(table: &Table<'_>, seed: u64) -> Result<Workload, FileError> {
+    let count = |key, most| Ok::<_, FileError>(table.whole(key, 1..=most)?.map(|count| count as u32));
+    let micros = |key| Ok::<_, FileError>(table.number(key, 0.0..=1e9)?.map(|us| (us * 1e6) as u64));
+    let tokens = table.required("tokens_max", count("tokens_max", 1 << 24)?)?;
+    let token_bytes = table.number("token_kib", 0.001..=16_384.0)?.map(|kib| (kib * 1024.0) as u64);
+    Ok(Workload::KvTransfer(KvTransfer {
+        prefill: table.required("prefill", count("prefill", 1 << 16)?)?,
+        decode: table.required("decode", count("decode", 1 << 16)?)?,
+        requests: table.required("requests", count("requests", 1_000_000)?)?,
+        every_ps: table.required("request_every_us", micros("request_every_us")?)?,
+        tokens_min: count("tokens_min", 1 << 24)?.unwrap_or(tokens),
+        tokens_max: tokens,
+        token_bytes: table.required("token_kib", token_bytes)?,
+        token_ps: micros("token_us")?.unwrap_or(0),
+        pieces: count("pieces", 1024)?.unwrap_or(1),
+        seed: table.whole("seed", 0..=u64::MAX)?.unwrap_or(seed),
+    }))
 }

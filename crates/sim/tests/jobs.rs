@@ -83,7 +83,7 @@ fn what_is_wrong_with_jobs_is_said_by_line() {
         (
             "\nhosts = 8",
             "\nhosts = 8\nparallel = 2",
-            "jobs.toml:25: job.parallel: unknown key; known here: background",
+            "jobs.toml:25: job.parallel: unknown key; known here: arrivals",
         ),
         ("stride = 2\n", "", "jobs.toml:10: [job]: stride is missing"),
         ("\"random\"", "\"random\"\nstride = 3", "stride is for placement = \"stride\" only"),
@@ -177,5 +177,62 @@ fn every_kind_is_carried_out() {
         assert_eq!(report.messages, [messages, 0, messages], "{kind}");
         let least = Time((report.ideal_us * 1e6) as u64);
         assert!(report.took_us > report.ideal_us, "{kind}: {} µs, at least {least}", report.took_us);
+    }
+}
+
+/// Jobs come, wait for hosts that others have, and leave; more hosts make them wait less.
+#[test]
+fn a_day_of_jobs_shares_the_hosts() {
+    let base = JOBS.split("[[job]]").next().unwrap().to_owned();
+    let day = format!(
+        "{base}[[job]]\nname = \"ring\"\nkind = \"allreduce-ring\"\nkib = 512\nhosts = 12\narrivals = 3\nevery_us = 10\n\
+         placement = \"random\"\n[[job]]\nname = \"pair\"\nkind = \"incast\"\nkib = 64\nhosts = 2\narrivals = 4\n\
+         every_us = 20\n"
+    );
+    let (report, _) = carried_out(&day);
+    let names: Vec<&str> = report.jobs.iter().map(|job| job.name.as_str()).collect();
+    assert_eq!(names, ["ring 1", "ring 2", "ring 3", "pair 1", "pair 2", "pair 3", "pair 4"]);
+    assert!(report.finished && report.jobs.iter().all(|job| job.finished), "{report:?}");
+    assert_eq!(report.messages[0], 3 * 12 * 22 + 4);
+    // Of sixteen hosts only one ring has room at a time.
+    let rings = &report.jobs[..3];
+    assert!(rings[0].waited_us == 0.0 && rings[1].waited_us > 1.0 && rings[2].waited_us > rings[1].waited_us);
+    assert!(report.took_us > rings.iter().map(|job| job.took_us).sum::<f64>());
+    assert!(report.member_gbps() > 1.0);
+    let (wide, _) = carried_out(&day.replace("hosts_per_leaf = 8", "hosts_per_leaf = 32"));
+    assert!(wide.finished && wide.jobs.iter().all(|job| job.waited_us < 0.001), "{wide:?}");
+    assert_eq!(carried_out(&day).0.trace_hash, report.trace_hash);
+    for (from, to, said) in [
+        ("arrivals = 3\n", "", "arrivals and every_us are given together or not at all"),
+        ("arrivals = 3", "arrivals = 3\nbackground = true", "jobs that come are no background"),
+        ("hosts = 12", "hosts = 17", "job.hosts: must be 2 to 16, not 17"),
+    ] {
+        let error = parse("jobs.toml", &day.replacen(from, to, 1), None, None).expect_err(said).to_string();
+        assert!(error.contains(said) && error.starts_with("jobs.toml:"), "{error}\nwanted: {said}");
+    }
+}
+
+#[test]
+fn inference_and_experts_are_carried_out() {
+    let base = JOBS.split("[[job]]").next().unwrap().to_owned();
+    let text = format!(
+        "{base}[[job]]\nkind = \"kv-cache\"\nprefill = 2\ndecode = 4\nrequests = 10\nrequest_every_us = 2\n\
+         tokens_min = 10\ntokens_max = 20\ntoken_kib = 1\ntoken_us = 0.1\npieces = 2\n[[job]]\nkind = \"experts\"\n\
+         hosts = 8\nlayers = 2\ntokens = 64\ntoken_bytes = 512\nexperts_per_token = 2\ncompute_us = 5\n"
+    );
+    let (report, _) = carried_out(&text);
+    let [cache, experts] = &report.jobs[..] else { panic!("two jobs") };
+    assert!(report.finished, "{report:?}");
+    assert_eq!((cache.messages, experts.messages), (10 * 2, 8 * 7 * 2 * 2));
+    assert_eq!((cache.kind, cache.members, experts.kind), ("kv-cache", 6, "experts"));
+    assert_eq!(experts.unhindered_us, Some(10.0));
+    assert!(experts.round_us.mean > 10.0 && cache.round_us.mean > cache.unhindered_us.unwrap());
+    for (from, to, said) in [
+        ("decode = 4\n", "", "decode is missing"),
+        ("tokens_min = 10", "tokens_min = 30", "tokens_min must be 1 to tokens_max, not 30"),
+        ("layers = 2", "layers = 0", "job.layers: must be 1 to 10000, not 0"),
+    ] {
+        let error = parse("jobs.toml", &text.replacen(from, to, 1), None, None).expect_err(said).to_string();
+        assert!(error.contains(said) && error.starts_with("jobs.toml:"), "{error}\nwanted: {said}");
     }
 }

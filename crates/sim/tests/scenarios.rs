@@ -75,7 +75,7 @@ fn what_is_wrong_is_said_with_file_line_and_key() {
         (
             "kib = 512",
             "kib = 512\nbytes = 1",
-            "small.toml:13: workload.bytes: unknown key; known here: background, block, first, hosts, kib, kind",
+            "small.toml:13: workload.bytes: unknown key; known here: arrivals, background, block, every_us",
         ),
         (
             "\"permutation\"",

@@ -167,3 +167,41 @@ fn a_step_says_what_it_computed_and_what_nothing_hid() {
 fn job_mean(text: &str) -> f64 {
     carried_out(text).jobs[0].round_us.mean
 }
+
+/// Whatever bytes a file has, it is read or refused, by its name and a line that it has.
+#[test]
+fn mutilated_files_are_refused_or_read() {
+    let scenario = format!(
+        "{BASE}[[job]]\nkind = \"training\"\nlayers = 8\nhidden = 128\ntensor = 2\nhosts = 8\n[[job]]\nname = \"b\"\n\
+         kind = \"all-to-all\"\nkib = 8.5\nhosts = 4\nplacement = \"random\"\narrivals = 2\nevery_us = 3\n[[fault]]\n\
+         on = \"spine1\"\nwhat = \"loss\"\npercent = 1\n[[variant]]\nname = \"a\"\npaths = 4\n"
+    );
+    parse("f", &scenario, None, None).unwrap_err();
+    let scenario = scenario.replace("tensor = 2\nhosts = 8", "tensor = 2\ndata = 4");
+    parse("f", &scenario, None, None).unwrap();
+    let mut refused = [0; 2];
+    for seed in 0..4_000 {
+        let mut rng = srdma_seams::Rng::stream(seed, "mutilate", 1);
+        for (which, text) in [scenario.as_str(), LAYERS].into_iter().enumerate() {
+            let mut bytes = text.as_bytes().to_vec();
+            for _ in 0..1 + rng.below(4) {
+                let at = rng.below(bytes.len() as u64) as usize;
+                match rng.below(3) {
+                    0 => bytes[at] = b" 0123456789-=[]\"\n.\tT_"[rng.below(21) as usize],
+                    1 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, bytes[rng.below(bytes.len() as u64) as usize]),
+                }
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            let error = match which {
+                0 => parse("f", &text, None, None).err(),
+                _ => read_simai("f", &text).err(),
+            };
+            let Some(error) = error else { continue };
+            refused[which] += 1;
+            let lines = text.matches('\n').count() + 1;
+            assert!((1..=lines).contains(&error.line) && !error.problem.is_empty(), "seed {seed}: {error}");
+        }
+    }
+    assert!(refused.iter().all(|&count| count > 1_000), "{refused:?}");
+}

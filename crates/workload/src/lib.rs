@@ -2,7 +2,8 @@
 //!
 //! A workload is described by a plain struct. It becomes either a [`Plan`], all messages written out with their
 //! dependencies ([`Permutation`], connection matrices), or a [`Program`], operations such as *compute* and *AllReduce* that
-//! members carry out, written out only while it runs ([`Collective`], [`Training`], [`Layered`]). [`Written`] and [`Execution`] follow the one
+//! members carry out, written out only while it runs ([`Collective`], [`Training`], [`Layered`], [`ExpertLayers`],
+//! [`KvTransfer`]). [`Written`] and [`Execution`] follow the one
 //! and the other while it is carried out, as a [`Course`]: they wish for messages and times, and are told what has happened.
 //! Members become hosts by a [`Placement`]. The room must not know how messages travel, nor how long that takes.
 //!
@@ -16,6 +17,8 @@ extern crate alloc;
 mod collective;
 mod course;
 mod execution;
+mod experts;
+mod inference;
 mod layered;
 mod models;
 mod pattern;
@@ -31,6 +34,8 @@ mod unhindered;
 pub use collective::Collective;
 pub use course::{Course, Repeat, Span, Told, Wish};
 pub use execution::Execution;
+pub use experts::ExpertLayers;
+pub use inference::KvTransfer;
 pub use layered::{Among, Layer, Layered, Phase};
 pub use models::{Model, Preset, PRESETS};
 pub use pattern::{Exchange, Pattern};

@@ -10,7 +10,7 @@ use srdma_seams::Rng;
 pub enum Order {
     /// By host number, which is by leaf and segment: what a re-ranked job looks like.
     Consecutive,
-    /// At random.
+    /// Any free hosts, in any order.
     Random,
     /// The next member is so many hosts further, around; where that would meet a host that is taken, one more.
     Stride(u32),
@@ -26,7 +26,7 @@ pub struct Placement {
     pub segments: u32,
     /// … which have so many hosts each; all hosts are one segment if 0.
     pub segment_hosts: u32,
-    /// So many consecutive members stay together and in order, as those of a server do.
+    /// So many consecutive members stay together and in order, as those of a server do: hosts 0 to `block`, and so on.
     pub block: u32,
     /// See [`Order`].
     pub order: Order,
@@ -86,14 +86,27 @@ impl Placement {
             let from = segment.saturating_mul(size);
             let range = from.saturating_add(first)..from.saturating_add(size).min(hosts);
             let is_free = |host: &u32| self.first.is_some() || !taken.contains(host);
-            let before = chosen.len();
-            chosen.extend(range.filter(is_free).take(each as usize));
-            let free = (chosen.len() - before) as u32;
-            if free < each {
-                return Err(PlacementError::Hosts { segment, wanted: each, free });
+            let free: Vec<u32> = match self.order {
+                Order::Random => self.draw(range.filter(is_free).collect(), each, rng),
+                _ => range.filter(is_free).take(each as usize).collect(),
+            };
+            if (free.len() as u32) < each {
+                return Err(PlacementError::Hosts { segment, wanted: each, free: free.len() as u32 });
             }
+            chosen.extend(free);
         }
         self.arrange(chosen, rng)
+    }
+
+    /// Some whole blocks of the free hosts, by chance.
+    fn draw(&self, free: Vec<u32>, count: u32, rng: &mut Rng) -> Vec<u32> {
+        let block = self.block.max(1);
+        let same = |a: &u32, b: &u32| a / block == b / block;
+        let mut blocks: Vec<&[u32]> =
+            free.chunk_by(same).filter(|hosts| hosts.len() as u32 == block).collect();
+        shuffle(&mut blocks, rng);
+        blocks.truncate((count / block) as usize);
+        blocks.concat()
     }
 
     /// Puts blocks of hosts into their order.
@@ -102,11 +115,7 @@ impl Placement {
         let mut blocks: Vec<&[u32]> = chosen.chunks(block).collect();
         match self.order {
             Order::Consecutive => {}
-            Order::Random => {
-                for last in (1..blocks.len()).rev() {
-                    blocks.swap(last, rng.below(last as u64 + 1) as usize);
-                }
-            }
+            Order::Random => shuffle(&mut blocks, rng),
             Order::Stride(stride) => {
                 let (stride, count) = (u64::from(stride), blocks.len() as u64);
                 let cycle = count / gcd(stride, count).max(1);
@@ -116,6 +125,13 @@ impl Placement {
             }
         }
         Ok(blocks.concat())
+    }
+}
+
+/// Fisher and Yates.
+fn shuffle<T>(values: &mut [T], rng: &mut Rng) {
+    for last in (1..values.len()).rev() {
+        values.swap(last, rng.below(last as u64 + 1) as usize);
     }
 }
 
@@ -168,6 +184,11 @@ mod tests {
         }
         let all: BTreeSet<u32> = hosts.into_iter().collect();
         assert_eq!(all.len(), 16);
+        let some = place(Placement { block: 2, ..placement }, 4, &[0, 5, 6, 8]).expect("placed");
+        assert!(
+            some.iter().all(|host| ![0, 1, 4, 5, 6, 7, 8, 9].contains(host)),
+            "whole free servers: {some:?}"
+        );
     }
 
     #[test]

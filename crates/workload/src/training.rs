@@ -108,6 +108,9 @@ impl Training {
         within("parts", "1 to 1024", self.parts.into(), 1, 1024)?;
         within("buckets", "1 to parts", self.buckets.into(), 1, self.parts.into())?;
         self.ways().validate()?;
+        // Said before it is written out: some operations for each, forward and backward.
+        let shares = gpus * u64::from(self.micro_batches) * u64::from(self.parts);
+        within("GPUs × micro_batches × parts", "8000000 at most", shares, 1, 8_000_000)?;
         if self.expert > 1 && model.experts == 0 {
             return within("expert of a model without experts", "1", self.expert.into(), 1, 1);
         }
