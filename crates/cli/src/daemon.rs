@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use srdma_daemon::{Saved, Store, StoreError};
+use srdma_doors::socket::server::Keeper;
 use srdma_doors::socket::{Server, ServerError};
+use srdma_vstellar::host::Change;
 
 use crate::environment::inherited;
 use crate::options::{NicOptions, OptionError};
@@ -58,6 +61,10 @@ pub struct DaemonCommand {
     #[command(flatten)]
     at: At,
 
+    /// Keep definitions of devices and tenants in this file, across restarts [default: none are kept]
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
+
     #[command(flatten)]
     nic: NicOptions,
 }
@@ -69,6 +76,8 @@ enum DaemonError {
     Option(#[from] OptionError),
     #[error(transparent)]
     Server(#[from] ServerError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error("no usable address: this host has no interface that is up with a routable address; --addr names another")]
     NoAddress,
     #[error("{what}: {source}")]
@@ -105,6 +114,20 @@ fn stop_signals() -> io::Result<OwnedFd> {
     }
 }
 
+/// Defines what was kept; what cannot be is named, and stays in the store.
+fn restore(server: &mut Server, saved: &Saved) {
+    let tenants = saved.tenants.iter().map(|tenant| (tenant.tenant, Change::Tenant(*tenant)));
+    let devices = saved.devices.iter().map(|device| (device.name, Change::Device(*device)));
+    for (name, change) in tenants.chain(devices) {
+        if let Err(text) = server.restore(&change) {
+            eprintln!("srdma: {name} is not restored: {text}");
+        }
+    }
+    for name in &saved.unread {
+        eprintln!("srdma: {name} is not restored: it was stored by another version");
+    }
+}
+
 fn serve(command: &DaemonCommand) -> Result<(), DaemonError> {
     command.nic.variables()?;
     let options = command.nic.settings(&inherited)?;
@@ -115,7 +138,16 @@ fn serve(command: &DaemonCommand) -> Result<(), DaemonError> {
     };
     let stop = stop_signals().map_err(system("signalfd"))?;
     let (address, directory) = (address(command)?, command.at.directory());
-    let mut server = Server::open(address, &directory, options)?;
+    let (store, saved) = match &command.store {
+        Some(path) => {
+            let store = Store::open(path)?;
+            let saved = store.load()?;
+            (Some(Box::new(store) as Box<dyn Keeper>), saved)
+        }
+        None => (None, Saved::default()),
+    };
+    let mut server = Server::open(address, &directory, options, store)?;
+    restore(&mut server, &saved);
     let port = server.slot_port().unwrap_or(0);
     eprintln!("srdma: serves {address} (UDP port {port}) at {}", directory.display());
     server.run(stop.as_fd())?;

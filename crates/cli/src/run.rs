@@ -6,7 +6,7 @@ use crate::options::NicOptions;
 use crate::print::{complain, out, shell_quoted};
 use crate::program::{find, inspect, ProgramError};
 use crate::tree::Libraries;
-use crate::vdev::expose;
+use crate::vdev::socket_of;
 use crate::USAGE;
 use clap::Args;
 use srdma_doors::socket::DialError;
@@ -31,9 +31,9 @@ pub struct RunCommand {
     #[command(flatten)]
     nic: NicOptions,
 
-    /// Run it on this virtual device of the daemon on this host (see `srdma vdev`); then the other options are the
-    /// daemon's
-    #[arg(long, value_name = "NAME")]
+    /// Run it on this virtual device: its name, if the daemon may be asked (see `srdma vdev`), or the path of its
+    /// socket; then the other options are the daemon's
+    #[arg(long, value_name = "NAME|PATH")]
     vdev: Option<String>,
 
     #[command(flatten)]
@@ -103,7 +103,7 @@ fn prepare(command: &RunCommand) -> Result<Prepared, RunError> {
             let option = variable.trim_start_matches("SRDMA_").to_lowercase().replace('_', "-");
             return Err(RunError::Daemons(option));
         }
-        let path = expose(&command.at, name)?;
+        let path = socket_of(&command.at, name)?;
         environment.0.push(("SRDMA_VDEV", path.display().to_string()));
     } else if command.nic.addr.is_none() && inherited("SRDMA_VDEV").is_none_or(|text| text.is_empty()) {
         check_address(inherited("SRDMA_ADDR"))?;

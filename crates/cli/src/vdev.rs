@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{json, Value};
 use srdma_abi::command::{
     BadName, Define, DefineDevice, DeviceNamed, DeviceRow, Expose, Lifecycle, Limit, LimitTenant, List,
-    ListDevices, Name, Quota, Request, Show, Undefine, UndefineDevice,
+    ListDevices, Name, Quota, Request, Show, Undefine, UndefineDevice, NO_OWNER,
 };
 use srdma_doors::socket::client::{DialError, Talk};
 use srdma_doors::socket::server::CONTROL;
@@ -33,6 +33,8 @@ enum What {
     List(Plain),
     /// Show one
     Show(Named),
+    /// Have the daemon listen where programs open it; prints the socket's path, for `srdma run --vdev PATH`
+    Expose(Named),
     /// Remove one
     Destroy(Destroy),
     /// Limit what all devices of a tenant may have together
@@ -67,6 +69,9 @@ struct Create {
     /// Whose it is
     #[arg(long, value_name = "TENANT", default_value = "default", value_parser = parse_name)]
     tenant: Name,
+    /// User (a number) who may open it, beside the daemon's own user and root
+    #[arg(long, value_name = "UID", default_value_t = NO_OWNER, hide_default_value = true)]
+    owner: u32,
     #[command(flatten)]
     limits: Limits,
 }
@@ -137,12 +142,19 @@ fn ask<R: Request>(at: &At, request: R) -> Result<R::Reply, DialError> {
     Ok(dial(at)?.ask(request)?.0)
 }
 
-/// Has the daemon offer the device; the socket where a program opens it.
-pub fn expose(at: &At, name: &str) -> Result<PathBuf, DialError> {
+/// The socket where a program opens the device: its path, or its name, for which the daemon is asked.
+pub fn socket_of(at: &At, name: &str) -> Result<PathBuf, DialError> {
+    if name.contains('/') {
+        // Only a lost working directory has no absolute form.
+        return Ok(std::path::absolute(name).unwrap_or_else(|_| name.into()));
+    }
     let named =
         |error: BadName| DialError::Refused { errno: libc::EINVAL, text: format!("--vdev {name}: {error}") };
-    let exposed = ask(at, Expose(DeviceNamed { name: Name::new(name).map_err(named)? }))?;
-    let path = exposed.path.0;
+    exposed(at, Name::new(name).map_err(named)?)
+}
+
+fn exposed(at: &At, name: Name) -> Result<PathBuf, DialError> {
+    let path = ask(at, Expose(DeviceNamed { name }))?.path.0;
     let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
     Ok(String::from_utf8_lossy(&path[..end]).into_owned().into())
 }
@@ -177,6 +189,7 @@ fn as_json(row: &DeviceRow) -> Value {
         "tenant": row.tenant.to_string(),
         "tenant_id": row.tenant_id,
         "state": lifecycle(row),
+        "owner": (row.owner != NO_OWNER).then_some(row.owner),
         "limits": amounts(&row.quota),
         "used": amounts(&row.used),
     })
@@ -223,7 +236,8 @@ fn carry_out(what: &What) -> Result<(), DialError> {
     match what {
         What::Create(create) => {
             let (at, quota) = (&create.plain.at, create.limits.quota());
-            ask(at, Define(DefineDevice { name: create.name, tenant: create.tenant, quota }))?;
+            let Create { name, tenant, owner, .. } = *create;
+            ask(at, Define(DefineDevice { name, tenant, quota, owner, reserved: 0 }))?;
             if create.plain.json {
                 let row = ask(at, Show(DeviceNamed { name: create.name }))?;
                 out(&format!("{:#}\n", as_json(&row)));
@@ -235,6 +249,13 @@ fn carry_out(what: &What) -> Result<(), DialError> {
             match named.plain.json {
                 true => out(&format!("{:#}\n", as_json(&row))),
                 false => out(&as_text(&[row])),
+            }
+        }
+        What::Expose(named) => {
+            let path = exposed(&named.plain.at, named.name)?.display().to_string();
+            match named.plain.json {
+                true => out(&format!("{:#}\n", json!({ "path": path }))),
+                false => out(&format!("{path}\n")),
             }
         }
         What::Destroy(destroy) => {

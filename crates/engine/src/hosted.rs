@@ -288,8 +288,17 @@ impl Hosted {
     pub fn may_sleep_ns(&mut self) -> Option<u64> {
         match self.lie_down() {
             None => Some(0),
-            Some(until) => until.map(|until| until.since(clock::now()).0),
+            Some(until) => {
+                let span = until.map(|until| until.since(clock::now()));
+                clock::expect_within(span);
+                span.map(|span| span.0)
+            }
         }
+    }
+
+    /// To be called after each sleep.
+    pub fn woke(&self) {
+        clock::awake();
     }
 
     /// To be called once by the thread that owns it: has it woken punctually, and let in at once when a packet comes.

@@ -1,11 +1,13 @@
 //! What carries out what was decided: the RNIC with its rings, sockets and descriptors.
 
-use srdma_abi::command::{Attached, CqCreated, CreateCq, CreateQp, Name, Path, QpCreated, RegisterMemory};
+use srdma_abi::command::{
+    Attached, CqCreated, CreateCq, CreateQp, DefineDevice, LimitTenant, Name, Path, QpCreated, RegisterMemory,
+};
 use srdma_abi::{QpAttributes, QpMask};
 use srdma_seams::TenantId;
 
 use crate::refusal::Refusal;
-use crate::registry::DeviceId;
+use crate::registry::{Definition, DeviceId};
 use crate::session::SessionId;
 
 /// The port that all devices of a host share.
@@ -25,9 +27,22 @@ pub struct Port {
     pub active: bool,
 }
 
+/// What is to outlive the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A device is defined, in this way from now on.
+    Device(DefineDevice),
+    /// It is no more.
+    NoDevice(Name),
+    /// A tenant is limited.
+    Tenant(LimitTenant),
+}
+
 /// The host's side. Numbers that it gives out name one object until that is destroyed; it is asked only about
 /// numbers that it gave to the same session. Descriptors that belong beside an answer are its business.
 pub trait Host {
+    /// Keeps a change beyond the daemon's end; only then is it made.
+    fn keep(&mut self, change: &Change) -> Result<(), Refusal>;
     /// The port as it is now.
     fn port(&mut self) -> Port;
     /// Makes doorbell page and event pipe for a program.
@@ -65,7 +80,7 @@ pub trait Host {
     /// Removes it.
     fn destroy_qp(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal>;
     /// Where programs may open the device, made if there is no such place yet.
-    fn expose(&mut self, device: DeviceId, name: &Name) -> Result<Path, Refusal>;
+    fn expose(&mut self, device: DeviceId, definition: &Definition) -> Result<Path, Refusal>;
     /// Removes that place, if there is one.
     fn conceal(&mut self, device: DeviceId);
 }

@@ -9,7 +9,7 @@ use srdma_abi::command::{
     Header, Lifecycle, Name, Nothing, Number, QpCreated, Quota, Refused, UndefineDevice, MESSAGE_BYTES_MAX,
 };
 
-use crate::host::Host;
+use crate::host::{Change, Host};
 use crate::program::Program;
 use crate::quota::Kind;
 use crate::refusal::{Denials, Refusal};
@@ -74,6 +74,11 @@ impl Interpreter {
     /// Defines a device without being asked at a door: one that was defined before a restart.
     pub fn define(&mut self, definition: &Definition) -> Result<DeviceId, Refusal> {
         self.registry.define(definition)
+    }
+
+    /// Limits a tenant without being asked at a door: as before a restart.
+    pub fn limit_tenant(&mut self, name: &Name, quota: &Quota) -> Result<(), Refusal> {
+        self.registry.limit_tenant(name, quota).map(drop)
     }
 
     /// Somebody has come.
@@ -148,8 +153,12 @@ impl Interpreter {
     fn manage(&mut self, command: &Command, host: &mut impl Host) -> Result<Reply, Refusal> {
         Ok(match command {
             Command::DefineDevice(asked) => {
-                let (name, tenant, quota) = (asked.name, asked.tenant, asked.quota);
-                let id = self.registry.define(&Definition { name, tenant, quota })?;
+                let id = self.registry.define(&asked.into())?;
+                let defined = self.registry.device(id).map_or(*asked, |device| (&device.definition).into());
+                if let Err(refusal) = host.keep(&Change::Device(defined)) {
+                    self.registry.remove(id);
+                    return Err(refusal);
+                }
                 Reply::Number(id.0)
             }
             Command::UndefineDevice(asked) => self.undefine(asked, host)?,
@@ -160,6 +169,8 @@ impl Interpreter {
             }
             Command::ExposeDevice(asked) => self.expose(&asked.name, host)?,
             Command::LimitTenant(asked) => {
+                self.registry.check_tenant(&asked.tenant, &asked.quota)?;
+                host.keep(&Change::Tenant(*asked))?;
                 Reply::Number(self.registry.limit_tenant(&asked.tenant, &asked.quota)?.0)
             }
             other => return Err(not_here(other, "at the daemon's own socket")),
@@ -174,6 +185,7 @@ impl Interpreter {
                 format!("{attached} programs are attached to device {}; --drain waits for them", asked.name);
             return Err(Refusal::new(Denial::Busy, text));
         }
+        host.keep(&Change::NoDevice(asked.name))?;
         host.conceal(id);
         if attached == 0 {
             self.registry.remove(id);
@@ -187,7 +199,7 @@ impl Interpreter {
         let id = self.registry.find(name)?;
         let device = self.registry.device_mut(id).filter(|device| device.lifecycle != Lifecycle::Draining);
         let Some(device) = device else { return Err(going(name)) };
-        let path = host.expose(id, name)?;
+        let path = host.expose(id, &device.definition)?;
         device.lifecycle = Lifecycle::Exposed;
         Ok(Reply::Exposed(Exposed { path }.into()))
     }

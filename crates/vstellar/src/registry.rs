@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-use srdma_abi::command::{Denial, DevicePage, DeviceRow, Lifecycle, Name, Quota, PAGE_ROWS};
+use srdma_abi::command::{DefineDevice, Denial, DevicePage, DeviceRow, Lifecycle, Name, Quota, PAGE_ROWS};
 use srdma_seams::TenantId;
 
 use crate::quota::{self, Account, Part};
@@ -27,6 +27,21 @@ pub struct Definition {
     pub tenant: Name,
     /// What it may have; 0 for what the host has.
     pub quota: Quota,
+    /// User who may open it, or `NO_OWNER`.
+    pub owner: u32,
+}
+
+impl From<&DefineDevice> for Definition {
+    fn from(from: &DefineDevice) -> Definition {
+        Definition { name: from.name, tenant: from.tenant, quota: from.quota, owner: from.owner }
+    }
+}
+
+impl From<&Definition> for DefineDevice {
+    fn from(from: &Definition) -> DefineDevice {
+        let Definition { name, tenant, quota, owner } = *from;
+        DefineDevice { name, tenant, quota, owner, reserved: 0 }
+    }
 }
 
 /// A defined device.
@@ -122,10 +137,15 @@ impl Registry {
         })
     }
 
+    /// Whether a tenant could be limited so.
+    pub fn check_tenant(&self, name: &Name, quota: &Quota) -> Result<(), Refusal> {
+        name.text().map_err(|error| Refusal::new(Denial::Value, format!("tenant: {error}")))?;
+        quota::check(quota, &self.host.limit)
+    }
+
     /// Limits what a tenant's devices may have together. What they have already, they keep.
     pub fn limit_tenant(&mut self, name: &Name, quota: &Quota) -> Result<TenantId, Refusal> {
-        name.text().map_err(|error| Refusal::new(Denial::Value, format!("tenant: {error}")))?;
-        quota::check(quota, &self.host.limit)?;
+        self.check_tenant(name, quota)?;
         let tenant = self.tenant_mut(*name);
         (tenant.quota, tenant.is_limited) = (*quota, true);
         Ok(tenant.id)
@@ -210,7 +230,7 @@ impl Registry {
             id: id.0,
             tenant_id: device.tenant.0,
             lifecycle: device.lifecycle as u32,
-            reserved: 0,
+            owner: device.definition.owner,
             name: device.definition.name,
             tenant: device.definition.tenant,
             quota: quota::effective(&device.definition.quota, &self.host.limit),

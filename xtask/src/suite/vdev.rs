@@ -20,6 +20,8 @@ pub fn steps() -> Vec<Step> {
     vec![
         Step::new("vdev/perftest-through-two-daemons", perftest_through_two_daemons),
         Step::new("vdev/ends-of-programs-and-daemons", ends),
+        Step::new("vdev/two-tenants-without-privilege", without_privilege),
+        Step::new("vdev/idle-devices-cost-no-wake-up", idle),
     ]
 }
 
@@ -42,6 +44,7 @@ impl<'a> Daemon<'a> {
         let stats = launcher.file(".daemon.json");
         let program =
             launcher.srdma().args(["daemon", "--stats"]).args([&stats]).args(["--at"]).args([&directory]);
+        let program = program.args(["--store"]).args([&directory.with_extension("redb")]);
         let mut running = program.on(host).limit(Duration::from_secs(300)).start()?;
         let deadline = Instant::now() + Duration::from_secs(20);
         let list = || launcher.srdma().args(["vdev", "list", "--at"]).args([&directory]).on(host).run();
@@ -155,6 +158,78 @@ fn perftest_through_two_daemons(setting: &Setting<'_>) -> Result<String> {
     Ok(format!("{} programs, {} MB", PROGRAMS.len(), moved >> 20))
 }
 
+/// Two tenants on each host at the same time, as nobody, without a capability, with 64 KiB that may be locked, and with
+/// nothing of the daemon's but one socket each.
+fn without_privilege(setting: &Setting<'_>) -> Result<String> {
+    let launcher = setting.launcher()?;
+    let nobody = launcher.moved_and_unprivileged()?;
+    let fabric = Fabric::build(Spec::pair())?;
+    let (client, server) = (Daemon::start(launcher, &fabric.h1)?, Daemon::start(launcher, &fabric.h2)?);
+    let mut running = Vec::new();
+    for (tenant, port) in [("blue", "18600"), ("green", "18601")] {
+        let argv = ["ib_write_bw", "-F", "-s", "65536", "-n", "1000", "-p", port];
+        let program = |daemon: &Daemon<'_>, more: &[&str]| -> Result<Program> {
+            daemon.vdev(&["create", "--name", tenant, "--tenant", tenant, "--owner", "65534"]).success()?;
+            let socket = daemon.vdev(&["expose", tenant]).success()?.stdout;
+            let run = nobody.srdma().args(["run", "--vdev", socket.trim(), "--"]).args(argv).args(more);
+            Ok(run.on(daemon.host).limit(Duration::from_secs(60)))
+        };
+        let mut there = program(&server, &[])?.start()?;
+        wait_until_it_listens(server.host, port.parse()?, &mut there)?;
+        let here = program(&client, &[&server.host.address.to_string()])?.start()?;
+        running.push((here, there));
+    }
+    for (here, there) in running {
+        here.wait()?.success()?;
+        there.let_end(Duration::from_secs(10))?.success()?;
+    }
+    for (daemon, tenant) in [(&client, "blue"), (&client, "green"), (&server, "blue"), (&server, "green")] {
+        daemon.is_clean(tenant)?;
+    }
+    let (sent, received) = (client.end()?, server.end()?.payload_received());
+    ensure!(received >= 2 * 65_536 * 1_000, "{received} bytes of payload were received");
+    ensure!(sent.failures().is_empty(), "queue pairs have failed");
+    Ok(format!("{} MB", received >> 20))
+}
+
+/// Devices are defined, some of them attached, and nothing happens: the daemon sleeps.
+fn idle(setting: &Setting<'_>) -> Result<String> {
+    let launcher = setting.launcher()?;
+    let fabric = Fabric::build(Spec::pair())?;
+    let daemon = Daemon::start(launcher, &fabric.h1)?;
+    for number in 0..40 {
+        daemon.vdev(&["create", "--name", &format!("d{number}")]).success()?;
+    }
+    let mut servers = Vec::new();
+    for number in 0..4_u16 {
+        let port = PORT + number;
+        let argv = ["ib_send_lat", "-F", "-e", "-p", &port.to_string()];
+        let mut server = daemon.program(&format!("d{number}"), &argv).start()?;
+        wait_until_it_listens(daemon.host, port, &mut server)?;
+        servers.push(server);
+    }
+    let attached = |daemon: &Daemon<'_>| -> Result<u64> {
+        let shown = serde_json::from_str::<Value>(&daemon.vdev(&["list", "--json"]).success()?.stdout)?;
+        let rows = shown.as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(rows.iter().filter_map(|row| row["used"]["programs"].as_u64()).sum())
+    };
+    ensure!(attached(&daemon)? == 4, "{} programs are attached", attached(&daemon)?);
+    let switches = || -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.running.pid))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        Ok(line.context("the kernel does not count wake-ups")?.trim().parse()?)
+    };
+    let before = switches()?;
+    std::thread::sleep(Duration::from_secs(1));
+    let woken = switches()? - before;
+    ensure!(woken <= 2, "the daemon woke {woken} times in a second in which nothing happened");
+    for server in servers {
+        server.stop(Duration::from_secs(1))?;
+    }
+    daemon.end()?;
+    Ok(format!("{woken} wake-ups in a second"))
+}
+
 /// A killed program leaves nothing, its peer hears of it; a killed daemon's programs end, and its directory can be
 /// served again.
 fn ends(setting: &Setting<'_>) -> Result<String> {
@@ -198,6 +273,7 @@ fn ends(setting: &Setting<'_>) -> Result<String> {
     there.stop(Duration::from_secs(1))?;
     drop(running);
     let again = Daemon::start_at(launcher, &fabric.h1, directory)?;
+    ensure!(again.shown("a")?["state"] == "defined", "device a is not as it was defined");
     again.vdev(&["create", "--name", "b"]).success()?;
     again.end()?;
     server.end()?;

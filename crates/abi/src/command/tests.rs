@@ -30,7 +30,7 @@ fn bytes_are_what_they_have_always_been() {
         ("CreateQp", (40, 24)),
         ("ModifyQp", (64, 0)),
         ("QueryQp", (8, 56)),
-        ("DefineDevice", (168, 8)),
+        ("DefineDevice", (176, 8)),
         ("ListDevices", (64, 1800)),
     ] {
         let row = TABLE.iter().find(|row| row.name == name).unwrap();

@@ -8,6 +8,8 @@ use crate::control::{Access, QpAttributes, QpInit, QpState};
 pub const TEXT_BYTES: usize = 240;
 /// In [`CreateCq::channel`]: the queue wakes nobody.
 pub const NO_CHANNEL: u32 = u32::MAX;
+/// In [`DefineDevice::owner`]: nobody but the daemon's own user and root opens it.
+pub const NO_OWNER: u32 = u32::MAX;
 /// Devices of one [`DevicePage`].
 pub const PAGE_ROWS: usize = 8;
 
@@ -220,6 +222,10 @@ layout! {
         pub tenant: Name,
         /// What it may have.
         pub quota: Quota,
+        /// User who may open it beside the daemon's own and root, or [`NO_OWNER`].
+        pub owner: u32,
+        /// Zero.
+        pub reserved: u32,
     }
 
     /// Limits what all devices of a tenant may have together.
@@ -260,8 +266,8 @@ layout! {
         pub tenant_id: u32,
         /// [`Lifecycle`] as a number.
         pub lifecycle: u32,
-        /// Zero.
-        pub reserved: u32,
+        /// User who may open it, or [`NO_OWNER`].
+        pub owner: u32,
         /// Its name.
         pub name: Name,
         /// Name of its tenant.

@@ -35,7 +35,7 @@ impl Daemon {
         assert!(stop >= 0);
         // SAFETY: fresh, and nobody else's.
         let stop = unsafe { OwnedFd::from_raw_fd(stop) };
-        let mut server = Server::open(address, &directory, options()).expect("the daemon starts");
+        let mut server = Server::open(address, &directory, options(), None).expect("the daemon starts");
         let until = stop.try_clone().unwrap();
         let thread = std::thread::spawn(move || server.run(until.as_fd()).expect("it serves"));
         Daemon { directory, stop, thread: Some(thread) }
@@ -49,7 +49,8 @@ impl Daemon {
     fn device(&self, name: &str, tenant: &str, quota: Quota) -> PathBuf {
         let (name, tenant) = (Name::new(name).unwrap(), Name::new(tenant).unwrap());
         let mut talk = self.talk();
-        talk.ask(Define(DefineDevice { name, tenant, quota })).expect("defined");
+        talk.ask(Define(DefineDevice { name, tenant, quota, owner: NO_OWNER, reserved: 0 }))
+            .expect("defined");
         let (exposed, _) = talk.ask(Expose(DeviceNamed { name })).expect("exposed");
         let path = exposed.path.0;
         let end = path.iter().position(|&byte| byte == 0).unwrap();
@@ -288,13 +289,13 @@ fn rubbish_in_shared_memory_and_on_the_socket_harms_nobody_else() {
 fn a_directory_has_one_daemon() {
     let [address, other] = addresses();
     let mut daemon = Daemon::start(address);
-    let again = Server::open(other, &daemon.directory, options());
+    let again = Server::open(other, &daemon.directory, options(), None);
     assert!(again.err().unwrap().to_string().contains("another daemon serves"));
     daemon.end();
     for stale in [CONTROL, "vdev-a"] {
         std::fs::write(daemon.directory.join(stale), "").unwrap();
     }
-    drop(Server::open(other, &daemon.directory, options()).expect("stale sockets are replaced"));
+    drop(Server::open(other, &daemon.directory, options(), None).expect("stale sockets are replaced"));
     let left = |name: &str| Path::new(&daemon.directory).join(name).exists();
     assert!(!left("vdev-a") && !left(CONTROL));
 }

@@ -6,17 +6,18 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use srdma_abi::command::{
-    Attached, CqCreated, CreateCq, CreateQp, Denial, Name, Path, QpCreated, RegisterMemory, NO_CHANNEL,
+    Attached, CqCreated, CreateCq, CreateQp, Denial, Path, QpCreated, RegisterMemory, NO_CHANNEL,
 };
 use srdma_abi::{QpAttributes, QpInit, QpMask};
 use srdma_engine::{CqEvents, DeviceError, Hosted};
 use srdma_ring::{CompletionProducer, DoorbellPage, Layout, RingMemory, WorkConsumer};
 use srdma_seams::{Cqn, Qpn, TenantId};
-use srdma_vstellar::{DeviceId, Host, Port, Refusal, SessionId};
+use srdma_vstellar::host::Change;
+use srdma_vstellar::{Definition, DeviceId, Host, Port, Refusal, SessionId};
 
 use super::memory::{event_counter, event_pipe, sealed, Mapping};
 use super::peer::Peer;
-use super::server::{Exposures, Waiting};
+use super::server::{Exposures, Keeper, Waiting};
 use crate::shape;
 
 /// Bytes of a doorbell page.
@@ -48,6 +49,7 @@ pub(crate) struct Rnic {
     pub(crate) beside: Vec<OwnedFd>,
     /// What does not change of the port.
     pub(crate) fixed: Port,
+    keeper: Option<Box<dyn Keeper>>,
 }
 
 fn cannot(what: &str, error: &io::Error) -> Refusal {
@@ -79,9 +81,15 @@ fn cq_layout(entries: u32) -> Result<Layout, Refusal> {
 }
 
 impl Rnic {
-    pub(crate) fn new(engine: Hosted, waiting: Arc<Waiting>, exposures: Exposures, fixed: Port) -> Rnic {
+    pub(crate) fn new(
+        engine: Hosted,
+        waiting: Arc<Waiting>,
+        exposures: Exposures,
+        fixed: Port,
+        keeper: Option<Box<dyn Keeper>>,
+    ) -> Rnic {
         let (peers, programs, beside) = (HashMap::new(), HashMap::new(), Vec::new());
-        Rnic { engine, waiting, exposures, peers, programs, beside, fixed }
+        Rnic { engine, waiting, exposures, peers, programs, beside, fixed, keeper }
     }
 
     fn program(&mut self, session: SessionId) -> Result<&mut Program, Refusal> {
@@ -115,6 +123,13 @@ fn ring(mapping: &Arc<Mapping>, offset: usize, layout: Layout) -> Result<RingMem
 }
 
 impl Host for Rnic {
+    fn keep(&mut self, change: &Change) -> Result<(), Refusal> {
+        match &mut self.keeper {
+            Some(keeper) => keeper.keep(change).map_err(|text| Refusal::new(Denial::Host, text)),
+            None => Ok(()),
+        }
+    }
+
     fn port(&mut self) -> Port {
         let now = self.engine.port();
         Port { mtu_bytes: now.mtu_bytes, speed_mbps: now.speed_mbps, active: now.active, ..self.fixed }
@@ -253,8 +268,8 @@ impl Host for Rnic {
         self.engine.destroy_qp(number, Qpn(qp)).map_err(refused)
     }
 
-    fn expose(&mut self, device: DeviceId, name: &Name) -> Result<Path, Refusal> {
-        let place = self.exposures.open(device, name, &self.waiting);
+    fn expose(&mut self, device: DeviceId, definition: &Definition) -> Result<Path, Refusal> {
+        let place = self.exposures.open(device, definition, &self.waiting);
         place.map_err(|error| cannot("the device's socket", &error))
     }
 

@@ -10,11 +10,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
-use srdma_abi::command::{Name, Path, Quota, MESSAGE_BYTES_MAX};
+use srdma_abi::command::{Path, Quota, MESSAGE_BYTES_MAX, NO_OWNER};
 use srdma_abi::control::LIMITS;
 use srdma_engine::{Hosted, Options, StartError};
 use srdma_net::interfaces;
-use srdma_vstellar::{DeviceId, Interpreter, Port, SessionId, Who};
+use srdma_vstellar::host::Change;
+use srdma_vstellar::{Definition, DeviceId, Interpreter, Port, SessionId, Who};
 
 use super::message;
 use super::peer::Peer;
@@ -209,33 +210,54 @@ impl Drop for Listener {
     }
 }
 
-/// Devices that can be opened.
+/// Keeps definitions beyond the daemon's end.
+pub trait Keeper: Send {
+    /// Does; only then is the change made. If it cannot, the words for whoever asked.
+    fn keep(&mut self, change: &Change) -> Result<(), String>;
+}
+
+/// A device that can be opened.
+struct Exposure {
+    listener: Listener,
+    owner: u32,
+}
+
+/// All of them.
 pub(crate) struct Exposures {
     directory: PathBuf,
-    open: HashMap<DeviceId, Listener>,
+    open: HashMap<DeviceId, Exposure>,
 }
 
 impl Exposures {
     /// Listens for programs that open the device; its path.
-    pub(crate) fn open(&mut self, device: DeviceId, name: &Name, waiting: &Waiting) -> io::Result<Path> {
-        let listener = match self.open.entry(device) {
+    pub(crate) fn open(
+        &mut self,
+        device: DeviceId,
+        definition: &Definition,
+        waiting: &Waiting,
+    ) -> io::Result<Path> {
+        let Definition { name, owner, .. } = *definition;
+        let exposure = match self.open.entry(device) {
             std::collections::hash_map::Entry::Occupied(there) => there.into_mut(),
             std::collections::hash_map::Entry::Vacant(free) => {
                 let listener = Listener::open(self.directory.join(format!("{DEVICE}{name}")))?;
+                if owner != NO_OWNER {
+                    std::os::unix::fs::chown(&listener.path, Some(owner), None)?;
+                }
                 waiting.add(listener.socket.as_raw_fd(), Token::Device(device), libc::EPOLLIN)?;
-                free.insert(listener)
+                free.insert(Exposure { listener, owner })
             }
         };
         let mut path = Path::default();
-        let bytes = listener.path.as_os_str().as_bytes();
+        let bytes = exposure.listener.path.as_os_str().as_bytes();
         path.0[..bytes.len()].copy_from_slice(bytes);
         Ok(path)
     }
 
     /// Nobody opens it any more.
     pub(crate) fn close(&mut self, device: DeviceId, waiting: &Waiting) {
-        if let Some(listener) = self.open.remove(&device) {
-            waiting.forget(listener.socket.as_raw_fd());
+        if let Some(exposure) = self.open.remove(&device) {
+            waiting.forget(exposure.listener.socket.as_raw_fd());
         }
     }
 }
@@ -289,7 +311,14 @@ fn host_quota() -> Quota {
 
 impl Server {
     /// Claims a slot of `address` and listens in `directory`, which no other daemon may serve.
-    pub fn open(address: IpAddr, directory: &FilePath, options: Options) -> Result<Server, ServerError> {
+    ///
+    /// `keeper` is told of every definition and has none yet of this daemon's making: see [`Server::restore`].
+    pub fn open(
+        address: IpAddr,
+        directory: &FilePath,
+        options: Options,
+        keeper: Option<Box<dyn Keeper>>,
+    ) -> Result<Server, ServerError> {
         let lock = take_directory(directory)?;
         let found =
             interfaces::usable_addresses(true).map_err(system("Listing the addresses of this host"))?;
@@ -310,10 +339,21 @@ impl Server {
         let (mac, interface_index) = interface.map_or(([0; 6], 0), |found| (found.mac, found.index));
         let fixed = Port { gid, guid: guid(mac, address), interface_index, ..Port::default() };
         let exposures = Exposures { directory: directory.to_owned(), open: HashMap::new() };
-        let rnic = Rnic::new(engine, Arc::clone(&waiting), exposures, fixed);
+        let rnic = Rnic::new(engine, Arc::clone(&waiting), exposures, fixed, keeper);
         let interpreter = Interpreter::new(host_quota());
         let spare = File::open("/dev/null").ok();
         Ok(Server { interpreter, rnic, waiting, control, talks: HashMap::new(), spare, lock })
+    }
+
+    /// Defines what was defined before a restart: limits of a tenant, or a device. What makes no sense (any more) is
+    /// refused in words, and stays wherever it is kept.
+    pub fn restore(&mut self, change: &Change) -> Result<(), String> {
+        let restored = match change {
+            Change::Tenant(limit) => self.interpreter.limit_tenant(&limit.tenant, &limit.quota),
+            Change::Device(device) => self.interpreter.define(&device.into()).map(drop),
+            Change::NoDevice(_) => Ok(()),
+        };
+        restored.map_err(|refusal| refusal.text)
     }
 
     /// UDP port of its slot.
@@ -344,6 +384,7 @@ impl Server {
                 false => self.rnic.engine.may_sleep_ns(),
             };
             self.waiting.wait(span_ns, &mut happened);
+            self.rnic.engine.woke();
             for &token in &happened {
                 match token {
                     Token::Packets => {}
@@ -362,10 +403,10 @@ impl Server {
 
     /// Somebody knocks: at a device's door, or at ours.
     fn welcome(&mut self, device: Option<DeviceId>) {
-        let listener = match device {
-            None => &self.control,
+        let (listener, owner) = match device {
+            None => (&self.control, NO_OWNER),
             Some(device) => match self.rnic.exposures.open.get(&device) {
-                Some(listener) => listener,
+                Some(exposure) => (&exposure.listener, exposure.owner),
                 None => return,
             },
         };
@@ -380,7 +421,9 @@ impl Server {
             Err(_) => return,
         };
         let visitors = self.talks.len().saturating_sub(self.rnic.engine.attached());
-        let Some(peer) = Peer::of(socket.as_raw_fd()).ok().filter(may_come) else { return };
+        let Some(peer) = Peer::of(socket.as_raw_fd()).ok().filter(|peer| may_come(peer, owner)) else {
+            return;
+        };
         if visitors >= VISITORS_MAX {
             return;
         }
@@ -420,8 +463,9 @@ impl Server {
     }
 }
 
-/// The daemon's own user and root; the files' permissions say the same.
-fn may_come(peer: &Peer) -> bool {
+/// The daemon's own user, root, and a device's owner; the files' permissions say the same.
+fn may_come(peer: &Peer, owner: u32) -> bool {
     // SAFETY: no preconditions, cannot fail.
-    peer.uid == 0 || peer.uid == unsafe { libc::geteuid() }
+    let own = unsafe { libc::geteuid() };
+    peer.uid == 0 || peer.uid == own || (owner != NO_OWNER && peer.uid == owner)
 }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::quota::Kind;
+use srdma_abi::command::NO_OWNER;
 
 fn host() -> Quota {
     let many = 1_000_000;
@@ -22,7 +23,7 @@ fn name(text: &str) -> Name {
 
 fn definition(device: &str, tenant: &str, qps: u32) -> Definition {
     let tenant = if tenant.is_empty() { Name::default() } else { name(tenant) };
-    Definition { name: name(device), tenant, quota: Quota { qps, ..Quota::default() } }
+    Definition { name: name(device), tenant, quota: Quota { qps, ..Quota::default() }, owner: NO_OWNER }
 }
 
 const QP: &[Part] = &[(Kind::Qps, 1)];

@@ -1,6 +1,7 @@
 //! Life cycle, handles, quotas.
 
 use srdma_abi::command::*;
+use srdma_vstellar::host::Change;
 use srdma_vstellar::Who;
 
 use crate::model::{name, Ground};
@@ -195,4 +196,29 @@ fn a_device_is_defined_exposed_drained_and_gone() {
     assert!(ground.interpreter.registry().is_empty());
     assert_eq!(ground.refused(newcomer, AskDevice::default()).0, Denial::Unknown as u32);
     assert_eq!(ground.refused(newcomer, AskAttach::default()).0, Denial::Unknown as u32);
+}
+
+#[test]
+fn what_cannot_be_kept_is_not_made_and_what_was_made_is_kept() {
+    let mut ground = Ground::new();
+    let device = ground.define("a", "t", Quota::default());
+    assert!(matches!(ground.model.kept[..], [Change::Device(kept)] if kept.name == name("a")));
+    let limit = LimitTenant { tenant: name("t"), quota: Quota { qps: 5, ..Quota::default() } };
+    ground.model.disk_is_full = true;
+    let more = DefineDevice { name: name("b"), ..DefineDevice::default() };
+    let end = Undefine(UndefineDevice { name: name("a"), drain: 1, reserved: 0 });
+    for (denial, text) in [
+        ground.refused(ground.manager, Define(more)),
+        ground.refused(ground.manager, end),
+        ground.refused(ground.manager, Limit(limit)),
+    ] {
+        assert_eq!((denial, text.as_str()), (Denial::Host as u32, "no space left on device"));
+    }
+    assert_eq!(ground.interpreter.registry().len(), 1);
+    // It goes on as it was: exposed, attached, unlimited.
+    ground.attach(device);
+    ground.model.disk_is_full = false;
+    ground.ask(ground.manager, Limit(limit)).unwrap();
+    ground.ask(ground.manager, end).unwrap();
+    assert_eq!(ground.model.kept[1..], [Change::Tenant(limit), Change::NoDevice(name("a"))]);
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use srdma_abi::command::*;
 use srdma_abi::{QpAttributes, QpMask};
 use srdma_seams::TenantId;
-use srdma_vstellar::{DeviceId, Host, Interpreter, Port, Refusal, SessionId, Who};
+use srdma_vstellar::host::Change;
+use srdma_vstellar::{Definition, DeviceId, Host, Interpreter, Port, Refusal, SessionId, Who};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -27,6 +28,8 @@ pub struct Model {
     pub exposed: BTreeMap<u32, Name>,
     /// Every so many calls that make something fail; 0: none.
     pub fail_every: u32,
+    pub disk_is_full: bool,
+    pub kept: Vec<Change>,
     calls: u32,
     /// The number made last.
     pub next: u32,
@@ -62,6 +65,13 @@ impl Model {
 }
 
 impl Host for Model {
+    fn keep(&mut self, change: &Change) -> Result<(), Refusal> {
+        if self.disk_is_full {
+            return Err(Refusal::new(Denial::Host, "no space left on device"));
+        }
+        self.kept.push(*change);
+        Ok(())
+    }
     fn port(&mut self) -> Port {
         Port { gid: [9; 16], mtu_bytes: 1500, ..Port::default() }
     }
@@ -131,8 +141,8 @@ impl Host for Model {
     fn destroy_qp(&mut self, _session: SessionId, qp: u32) -> Result<(), Refusal> {
         self.end(Kind::Qp, qp)
     }
-    fn expose(&mut self, device: DeviceId, name: &Name) -> Result<Path, Refusal> {
-        self.exposed.insert(device.0, *name);
+    fn expose(&mut self, device: DeviceId, definition: &Definition) -> Result<Path, Refusal> {
+        self.exposed.insert(device.0, definition.name);
         Ok(Path::default())
     }
     fn conceal(&mut self, device: DeviceId) {
@@ -195,7 +205,8 @@ impl Ground {
     }
 
     pub fn define(&mut self, device: &str, tenant: &str, quota: Quota) -> DeviceId {
-        let definition = DefineDevice { name: name(device), tenant: name(tenant), quota };
+        let definition =
+            DefineDevice { name: name(device), tenant: name(tenant), quota, ..DefineDevice::default() };
         DeviceId(self.ask(self.manager, Define(definition)).unwrap().number)
     }
 
