@@ -21,6 +21,8 @@ pub struct ProcessMemory {
     memory: OwnedFd,
     ours: Slices,
     theirs: Slices,
+    /// Pieces of ours on their way to one place.
+    gathered: Vec<u8>,
     /// System calls so far.
     pub calls: u64,
 }
@@ -33,7 +35,8 @@ impl ProcessMemory {
     /// Buffers of ours that it is handed live through the call and, for [`ProcessMemory::read`], are borrowed by
     /// nobody else. The address space is not our own, or only addresses come that [`crate::OwnMemory`] might be given.
     pub unsafe fn new(memory: OwnedFd) -> ProcessMemory {
-        ProcessMemory { memory, ours: Slices::default(), theirs: Slices::default(), calls: 0 }
+        let (ours, theirs) = (Slices::default(), Slices::default());
+        ProcessMemory { memory, ours, theirs, gathered: Vec::new(), calls: 0 }
     }
 
     /// Copies `ours` to `theirs`, in order. What may be polled comes last, as with [`crate::OwnMemory`].
@@ -89,11 +92,24 @@ impl ProcessMemory {
 
     /// One system call: `length` bytes from `at` on, which lie at `address`. How many were moved.
     fn step(&mut self, batch: &[Transfer], at: Position, address: usize, length: usize, way: Way) -> usize {
-        let ours = &mut self.ours.0;
-        ours.clear();
+        let ours = &mut self.ours;
+        ours.0.clear();
         each_part(batch, at, length, |transfer, offset, _, part| {
-            ours.push(slice(transfer.ours + offset, part));
+            ours.0.push(slice(transfer.ours + offset, part));
         });
+        ours.join();
+        if way == Way::ToTheirs && ours.0.len() > 1 {
+            // The kernel takes each piece by itself, page by page: what is copied together first costs it far less.
+            self.gathered.clear();
+            for part in &ours.0 {
+                // SAFETY: that our side is there is the promise made to `new`.
+                let bytes = unsafe { std::slice::from_raw_parts(part.iov_base as *const u8, part.iov_len) };
+                self.gathered.extend_from_slice(bytes);
+            }
+            ours.0.clear();
+            ours.0.push(slice(self.gathered.as_ptr() as usize, length));
+        }
+        let ours = &ours.0;
         // Beyond the half of the address space that programs have: negative, and refused.
         let (fd, count, start) = (self.memory.as_raw_fd(), ours.len() as libc::c_int, address as libc::off_t);
         self.calls += 1;
