@@ -143,7 +143,8 @@ fn axes(area: &Area<'_>, panel: &Panel) -> Result<Frame, Box<dyn std::error::Err
     let mut builder = ChartBuilder::on(area);
     builder.caption(&panel.caption, ("sans-serif", 17)).margin_right(16).margin_left(8);
     builder.x_label_area_size(30).y_label_area_size(64);
-    let tick = |value: &f64| format!("{value}");
+    // Without what adding up leaves behind the sixth digit.
+    let tick = |value: &f64| format!("{}", (value * 1e6).round() / 1e6);
     // The two kinds of axis are different types.
     let (x, y) = if logarithmic {
         let mut chart = builder.build_cartesian_2d(0.0..groups, (bottom..top).log_scale())?;

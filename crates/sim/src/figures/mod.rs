@@ -10,6 +10,7 @@ mod loss;
 mod page;
 mod paper;
 mod queues;
+mod training;
 mod verdict;
 
 use serde_json::{json, Value};
@@ -52,8 +53,14 @@ pub struct Figure {
 }
 
 /// All of them, in the order of the paper.
-pub const FIGURES: &[Figure] =
-    &[queues::FIGURE, background::STATIC, background::BURSTY, loss::FIGURE, imbalance::FIGURE];
+pub const FIGURES: &[Figure] = &[
+    queues::FIGURE,
+    background::STATIC,
+    background::BURSTY,
+    loss::FIGURE,
+    imbalance::FIGURE,
+    training::FIGURE,
+];
 
 /// One run of a figure: a scenario with one variant.
 pub struct Case {
