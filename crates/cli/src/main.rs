@@ -144,7 +144,7 @@ mod tests {
     fn mistakes_are_one_line_that_names_the_option() {
         for (line, said) in [
             ("run --paths 0 -- true", "invalid value '0' for '--paths <N>': 0 is not in 1..=256; see --help"),
-            ("run --selector x -- true", "[possible values: single, rr, oblivious]"),
+            ("run --selector x -- true", "[possible values: single, rr, oblivious, "),
             ("run", "required arguments were not provided: <PROGRAM>"),
             ("run --bogus -- true", "unexpected argument '--bogus' found"),
             ("check", "<HOST>"),

@@ -3,7 +3,7 @@
 //! | option                  | variable              | value                                                      |
 //! |-------------------------|-----------------------|------------------------------------------------------------|
 //! | `--paths N`             | `SRDMA_PATHS`         | 1–256                                                      |
-//! | `--selector S`          | `SRDMA_SELECTOR`      | `single`, `rr` or `oblivious`                              |
+//! | `--selector S`          | `SRDMA_SELECTOR`      | a name of `SelectorKind::ALL`                            |
 //! | `--fault SCRIPT`        | `SRDMA_FAULT`         | a fault script (see the crate `srdma-script`), or its file |
 //! | `--loss PERCENT`        | `SRDMA_LOSS`          | percent of our own packets that are not sent               |
 //! | `--seed N`              | `SRDMA_SEED`          | decimal, 64 bits                                           |
@@ -17,8 +17,9 @@
 //! An option that is not given sets nothing, so a variable that is already in the environment stays; one that holds
 //! what it must not is refused before a program starts ([`NicOptions::settings`]).
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use srdma_client::{BadValue, Options};
+use srdma_client::{BadValue, Options, SelectorKind};
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
@@ -30,8 +31,8 @@ pub struct NicOptions {
     pub paths: Option<u16>,
 
     /// How the next path is chosen [default: oblivious] [env: SRDMA_SELECTOR]
-    #[arg(long, value_enum)]
-    pub selector: Option<Selector>,
+    #[arg(long, value_name = "SELECTOR", value_parser = selectors())]
+    pub selector: Option<SelectorKind>,
 
     /// Let things go wrong on purpose, to test: clauses such as "drop 1%; freeze for 300ms from 2s", or the file they are in
     /// [env: SRDMA_FAULT]
@@ -78,17 +79,6 @@ pub struct NicOptions {
     pub socket_buffer: Option<u32>,
 }
 
-/// How the next path is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Selector {
-    /// One path for everything, as a plain RNIC does
-    Single,
-    /// Each path in turn
-    Rr,
-    /// Pseudo-random and blind to load
-    Oblivious,
-}
-
 /// How far placement may run ahead of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
@@ -129,7 +119,7 @@ impl NicOptions {
         let mut set = Vec::new();
         let mut put = |name, value: Option<String>| set.extend(value.map(|value| (name, value)));
         put("SRDMA_PATHS", self.paths.map(|n| n.to_string()));
-        put("SRDMA_SELECTOR", self.selector.map(word));
+        put("SRDMA_SELECTOR", self.selector.map(|kind| kind.name().to_owned()));
         put("SRDMA_FAULT", self.fault.clone());
         put("SRDMA_LOSS", self.loss.map(|ppm| (f64::from(ppm) / 10_000.0).to_string()));
         put("SRDMA_SEED", self.seed.map(|seed| seed.to_string()));
@@ -156,6 +146,12 @@ impl NicOptions {
 /// The word that stands for an enum value, on the command line as in the environment.
 fn word<T: ValueEnum>(value: T) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// The names of all selectors, each with what it does.
+fn selectors() -> impl TypedValueParser<Value = SelectorKind> {
+    let values = SelectorKind::ALL.iter().map(|(name, kind)| PossibleValue::new(*name).help(kind.summary()));
+    PossibleValuesParser::new(values).map(|name| SelectorKind::named(&name).unwrap_or_default())
 }
 
 /// The script as one line: the program that it is for need not find the file.
@@ -274,7 +270,7 @@ mod tests {
             ("--paths 0", "1..=256"),
             ("--paths 257", "1..=256"),
             ("--paths many", "invalid"),
-            ("--selector random", "single, rr, oblivious"),
+            ("--selector best", "single, rr, oblivious, "),
             ("--fault drp", "line 1, \"drp\": \"drp\" is not understood; a clause begins with drop"),
             ("--fault /no/such", "cannot read the fault script /no/such"),
             ("--fault #", "holds no clause"),

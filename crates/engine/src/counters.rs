@@ -13,7 +13,7 @@ use srdma_seams::{Event, Now, Observer, Qpn};
 /// Kinds of [`DropCause`].
 pub const DROP_CAUSES: usize = 15;
 /// Kinds of [`RetransmitCause`].
-pub const RETRANSMIT_CAUSES: usize = 6;
+pub const RETRANSMIT_CAUSES: usize = 7;
 /// Queue pairs that are gone and whose counters are kept one by one, the last ones; of those before, only the sum is. With
 /// 128 paths in use the counters of one take 9 KiB.
 const FINISHED_MAX: usize = 256;
@@ -412,8 +412,9 @@ pub fn drop_name(index: usize) -> &'static str {
 
 /// Name of a [`RetransmitCause`] in reports.
 pub fn retransmit_name(index: usize) -> &'static str {
-    const NAMES: [&str; RETRANSMIT_CAUSES] = ["path_order", "age", "tail_probe", "rto", "rnr", "local"];
-    const _: () = assert!(RetransmitCause::Local as usize + 1 == RETRANSMIT_CAUSES);
+    const NAMES: [&str; RETRANSMIT_CAUSES] =
+        ["path_order", "age", "tail_probe", "rto", "rnr", "local", "path_probe"];
+    const _: () = assert!(RetransmitCause::PathProbe as usize + 1 == RETRANSMIT_CAUSES);
     NAMES[index]
 }
 

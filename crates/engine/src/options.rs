@@ -41,7 +41,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             paths: 128,
-            selector: SelectorKind::Oblivious,
+            selector: SelectorKind::default(),
             order: Order::Default,
             seed: None,
             faults: Faults::default(),

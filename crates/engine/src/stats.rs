@@ -57,7 +57,7 @@ impl Head {
                 "slot": self.slot.map(|slot| slot.0),
                 "port": self.slot.map(Slot::port),
                 "paths": options.paths,
-                "selector": format!("{:?}", options.selector).to_lowercase(),
+                "selector": options.selector.name(),
                 "order": format!("{:?}", options.order).to_lowercase(),
             },
             "socket": socket,

@@ -30,16 +30,8 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "SRDMA_SELECTOR",
-        allowed: "single, rr or oblivious",
-        set: |options, text| {
-            options.selector = match text {
-                "single" => SelectorKind::Single,
-                "rr" => SelectorKind::RoundRobin,
-                "oblivious" => SelectorKind::Oblivious,
-                _ => return None,
-            };
-            Some(())
-        },
+        allowed: SelectorKind::ONE_OF,
+        set: |options, text| SelectorKind::named(text).map(|kind| options.selector = kind),
     },
     Variable {
         name: FAULT,
@@ -238,7 +230,7 @@ mod tests {
             ("SRDMA_PATHS", "0", "1 to 256"),
             ("SRDMA_PATHS", "257", "1 to 256"),
             ("SRDMA_PATHS", "many", "1 to 256"),
-            ("SRDMA_SELECTOR", "best", "single, rr or oblivious"),
+            ("SRDMA_SELECTOR", "best", "one of single, rr, oblivious, "),
             ("SRDMA_LOSS", "-1", "0 to 100"),
             ("SRDMA_LOSS", "101", "0 to 100"),
             ("SRDMA_LOSS", "NaN", "0 to 100"),

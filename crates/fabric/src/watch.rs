@@ -6,13 +6,14 @@ use srdma_seams::event::RetransmitCause;
 use srdma_seams::{Event, Now, Observer, Qpn};
 
 /// Causes of retransmissions, in the order of [`FlowCounts::retransmitted`].
-pub const RETRANSMIT_CAUSES: [(&str, RetransmitCause); 6] = [
+pub const RETRANSMIT_CAUSES: [(&str, RetransmitCause); 7] = [
     ("path_order", RetransmitCause::PathOrder),
     ("age", RetransmitCause::Age),
     ("tail_probe", RetransmitCause::TailProbe),
     ("rto", RetransmitCause::Rto),
     ("rnr", RetransmitCause::Rnr),
     ("local", RetransmitCause::Local),
+    ("path_probe", RetransmitCause::PathProbe),
 ];
 
 /// What one end of a connection has done.
@@ -25,7 +26,7 @@ pub struct FlowCounts {
     /// Their bytes of UDP payload.
     pub bytes: u64,
     /// Packets sent again, by cause ([`RETRANSMIT_CAUSES`]).
-    pub retransmitted: [u64; 6],
+    pub retransmitted: [u64; RETRANSMIT_CAUSES.len()],
     /// Packets held lost that had arrived.
     pub undone: u64,
     /// Time-outs.

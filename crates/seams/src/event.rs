@@ -13,7 +13,7 @@ pub enum RetransmitCause {
     PathOrder = 0,
     /// Older than anything the slowest live path would take.
     Age = 1,
-    /// Sent to provoke an acknowledgement of a silent tail, or because its first transmission tried a path held dead.
+    /// Sent to provoke an acknowledgement of a silent tail.
     TailProbe = 2,
     /// The retransmission time-out fired.
     Rto = 3,
@@ -21,6 +21,8 @@ pub enum RetransmitCause {
     Rnr = 4,
     /// The local socket refused the unit.
     Local = 5,
+    /// Its other transmission, a copy, went to see whether a path held dead delivers again.
+    PathProbe = 6,
 }
 
 /// Why an arriving packet was not used.

@@ -3,7 +3,7 @@
 use srdma_fabric::{Graph, Rate, Time};
 use srdma_rnic::Order;
 use srdma_seams::Duration;
-use srdma_transport::CongestionKind;
+use srdma_transport::{CongestionKind, SelectorKind};
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
@@ -13,7 +13,7 @@ use crate::job::{Job, Workload};
 use crate::network::{read_network, Network};
 use crate::reader::{FileError, Source, Table};
 use crate::scenario::{Scenario, Settings, Variant};
-use crate::scenario::{DEFAULT_LIMIT, DEFAULT_SAMPLE, SELECTORS};
+use crate::scenario::{DEFAULT_LIMIT, DEFAULT_SAMPLE};
 use crate::work::read_jobs;
 
 /// Whether paths have windows of their own.
@@ -138,7 +138,7 @@ fn read_settings(table: &Table<'_>, base: &Settings) -> Result<Settings, FileErr
     };
     let settings = Settings {
         paths: table.whole("paths", 1..=256)?.map_or(base.paths, |paths| paths as u16),
-        selector: table.choice("selector", &SELECTORS)?.map_or(base.selector, |found| found.value),
+        selector: table.choice("selector", SelectorKind::ALL)?.map_or(base.selector, |found| found.value),
         steer: table.truth("steer")?.unwrap_or(base.steer),
         order: table.choice("order", &ORDERS)?.map_or(base.order, |found| found.value),
         payload_bytes: read_payload(table)?.unwrap_or(base.payload_bytes),

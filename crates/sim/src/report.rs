@@ -114,7 +114,7 @@ pub struct RunReport {
     /// Data packets sent, those of them sent again by cause, and losses that were none.
     pub packets: u64,
     /// See `packets`.
-    pub retransmitted: [u64; 6],
+    pub retransmitted: [u64; RETRANSMIT_CAUSES.len()],
     /// See `packets`.
     pub undone: u64,
     /// Time-outs, and paths held dead.

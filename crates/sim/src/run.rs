@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
             "kind": "run", "scenario": self.scenario.name, "variant": self.variant.name, "seed": self.scenario.seed,
             "hosts": self.fabric.graph().hosts, "messages": self.duty.planned.messages, "bytes": self.duty.planned.bytes,
             "jobs": self.scenario.jobs.iter().map(|job| &job.name).collect::<Vec<_>>(),
-            "paths": settings.paths, "selector": format!("{:?}", settings.selector), "settings": format!("{settings:?}"),
+            "paths": settings.paths, "selector": settings.selector.name(), "settings": format!("{settings:?}"),
         })
     }
 

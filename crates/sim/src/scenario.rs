@@ -84,7 +84,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             paths: 128,
-            selector: SelectorKind::Oblivious,
+            selector: SelectorKind::default(),
             steer: true,
             order: Order::Default,
             payload_bytes: 4096,
@@ -197,22 +197,14 @@ pub(crate) const DEFAULT_LIMIT: Time = Time::from_nanos(1_000_000_000);
 /// Time between two samples likewise: 10 µs.
 pub(crate) const DEFAULT_SAMPLE: Time = Time::from_nanos(10_000);
 
-/// Names of the selectors, as everywhere in `srdma`.
-pub(crate) const SELECTORS: [(&str, SelectorKind); 3] = [
-    ("single", SelectorKind::Single),
-    ("rr", SelectorKind::RoundRobin),
-    ("oblivious", SelectorKind::Oblivious),
-];
-
 impl Settings {
     /// What a variant is called that nobody has named.
     pub fn name(&self) -> String {
-        let selector = SELECTORS.iter().find(|(_, kind)| *kind == self.selector).map_or("", |(name, _)| name);
         let congestion = match self.congestion {
             CongestionKind::Delay => "",
             other => CongestionKind::ALL.iter().find(|(_, kind)| *kind == other).map_or("", |(name, _)| name),
         };
-        format!("{selector} {} {congestion}", self.paths).trim_end().to_owned()
+        format!("{} {} {congestion}", self.selector.name(), self.paths).trim_end().to_owned()
     }
 
     /// As transport wants them.

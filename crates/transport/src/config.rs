@@ -3,18 +3,7 @@
 use srdma_seams::{ConnectionId, Duration, Qpn};
 
 pub use crate::congestion::CongestionKind;
-
-/// How the next path is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum SelectorKind {
-    /// One path for everything (what a plain RNIC does).
-    Single,
-    /// Each path in turn.
-    RoundRobin,
-    /// Pseudo-random, blind to load (OBS in the Stellar paper §7): a fresh permutation per cycle.
-    #[default]
-    Oblivious,
-}
+pub use crate::paths::selector::SelectorKind;
 
 /// Settings of one connection. [`Config::validate`] names what is out of range.
 #[derive(Clone, Debug)]
@@ -92,7 +81,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             paths: 128,
-            selector: SelectorKind::Oblivious,
+            selector: SelectorKind::default(),
             steer: true,
             unit_packets_max: 64,
             unit_bytes_max: 64_000,

@@ -338,7 +338,7 @@ impl Sender {
     ) -> Unit {
         let unit = self.send(now, space, run, path, 0, 1, config, obs);
         let transmit = self.units.extend(unit.transmit.0);
-        self.spaces[space].mark_lost(run.first, transmit, Some(path), RetransmitCause::TailProbe);
+        self.spaces[space].mark_lost(run.first, transmit, Some(path), RetransmitCause::PathProbe);
         unit
     }
 

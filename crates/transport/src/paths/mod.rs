@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 
 use srdma_seams::{Duration, Now, PathId, Rng};
 
-use crate::config::{Config, SelectorKind};
+use crate::config::Config;
 use crate::loss::rtt::PathRtt;
 use crate::units::{Units, NONE};
-use selector::{Feedback, PathSelector, Selector};
+use selector::oblivious::Oblivious;
+use selector::{Feedback, PathSelector, Selector, SelectorKind};
 
 /// Units lost in a row after which a path is held dead.
 const SUSPECT_AFTER: u8 = 3;
@@ -58,7 +59,7 @@ pub(crate) enum Health {
 pub(crate) struct PathSet {
     paths: Vec<Path>,
     selector: Selector,
-    ack_selector: Selector,
+    ack_selector: Oblivious,
     steer: bool,
     grain: Duration,
     suspected: u16,
@@ -88,7 +89,7 @@ impl PathSet {
         let is_single = config.selector == SelectorKind::Single;
         let count = if is_single { 1 } else { usize::from(config.paths) };
         let selector = Selector::new(config.selector, config.paths, &mut rng);
-        let ack_selector = Selector::new(config.selector, config.paths, &mut rng);
+        let ack_selector = Oblivious::new(count as u16, &mut rng);
         PathSet {
             paths: vec![path; count],
             selector,
@@ -153,9 +154,12 @@ impl PathSet {
 
     /// A unit on `path` was answered: `packets`, `ce` of them marked, queueing delay `delay`.
     pub(crate) fn delivered(&mut self, path: PathId, packets: u8, ce: u8, delay: Duration) -> Health {
-        self.selector.feedback(path, if ce > 0 { Feedback::Ecn } else { Feedback::Good });
         self.delay_ns = (self.delay_ns * 15 + delay.0) / 16;
         let Some(state) = self.paths.get_mut(usize::from(path.0)) else { return Health::Same };
+        if let Some(rtt) = state.rtt.latest {
+            self.selector.measured(path, rtt);
+        }
+        self.selector.feedback(path, if ce > 0 { Feedback::Ecn } else { Feedback::Good });
         state.delay_ns = (state.delay_ns + delay.0) / 2;
         let share = u32::from(ce) * 1024 / u32::from(packets.max(1));
         state.marked = (state.marked * 3 + share) / 4;
@@ -218,9 +222,9 @@ impl PathSet {
     /// A whole unit on `path` was lost while other paths delivered (`timeout` false), or at a
     /// time-out, which says nothing about one path.
     pub(crate) fn lost(&mut self, now: Now, path: PathId, timeout: bool) -> Health {
-        self.selector.feedback(path, if timeout { Feedback::Timeout } else { Feedback::Lost });
         let suspected_max = (self.paths.len() as u16).saturating_sub(1).min(self.paths.len() as u16 * 3 / 4);
         let Some(state) = self.paths.get_mut(usize::from(path.0)) else { return Health::Same };
+        self.selector.feedback(path, if timeout { Feedback::Timeout } else { Feedback::Lost });
         if timeout {
             return Health::Same;
         }

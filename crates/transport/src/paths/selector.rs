@@ -1,10 +1,7 @@
-//! The policy seam: which path next.
+//! The policy seam: which path next. Each policy has a file of its own and an entry in the table below; names, lists
+//! of names and dispatch follow from the table.
 
-use alloc::vec::Vec;
-
-use srdma_seams::{PathId, Rng};
-
-use crate::config::SelectorKind;
+use srdma_seams::{Duration, PathId, Rng};
 
 /// What became of a unit on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,97 +16,125 @@ pub enum Feedback {
     Timeout,
 }
 
-/// Chooses paths. Health (skipping dead paths) is not its business.
-pub trait PathSelector {
+/// Chooses paths.
+pub trait PathSelector: Sized {
+    /// The policy over `paths` paths, 1–256, numbered from 0.
+    fn new(paths: u16, rng: &mut Rng) -> Self;
     /// The next path.
     fn next(&mut self, rng: &mut Rng) -> PathId;
-    /// What became of a unit on `path`. Oblivious policies ignore it.
+    /// What became of a unit on `path`, which is one of its own. Oblivious policies ignore it.
     fn feedback(&mut self, _path: PathId, _feedback: Feedback) {}
+    /// A unit on `path` took so long there and back. Comes before its `Good` or `Ecn`.
+    fn measured(&mut self, _path: PathId, _rtt: Duration) {}
 }
 
-/// One path for everything.
-#[derive(Debug)]
-pub struct Single(pub PathId);
+macro_rules! policies {
+    (
+        #[doc = $first_summary:literal] $first_module:ident::$first:ident = $first_name:literal;
+        $(#[doc = $summary:literal] $(#[$default:ident])? $module:ident::$kind:ident = $name:literal;)*
+    ) => {
+        pub mod $first_module;
+        $(pub mod $module;)*
 
-impl PathSelector for Single {
-    fn next(&mut self, _rng: &mut Rng) -> PathId {
-        self.0
-    }
-}
+        /// How the next path is chosen.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        pub enum SelectorKind {
+            #[doc = $first_summary]
+            $first,
+            $(#[doc = $summary] $(#[$default])? $kind,)*
+        }
 
-/// Each path in turn.
-#[derive(Debug)]
-pub struct RoundRobin {
-    paths: u16,
-    at: u16,
-}
+        impl SelectorKind {
+            /// Every policy by the name that it has in options, variables, scenarios and reports.
+            pub const ALL: &'static [(&'static str, SelectorKind)] =
+                &[($first_name, SelectorKind::$first), $(($name, SelectorKind::$kind),)*];
+            /// What a name must be, in words.
+            pub const ONE_OF: &'static str = concat!("one of ", $first_name, $(", ", $name,)*);
 
-impl PathSelector for RoundRobin {
-    fn next(&mut self, _rng: &mut Rng) -> PathId {
-        self.at = (self.at + 1) % self.paths;
-        PathId(self.at)
-    }
-}
-
-/// Every path once per cycle, in an order drawn anew for each cycle: as even as round-robin, but
-/// connections do not march in step.
-#[derive(Debug)]
-pub struct Oblivious {
-    order: Vec<u16>,
-    at: usize,
-}
-
-impl PathSelector for Oblivious {
-    fn next(&mut self, rng: &mut Rng) -> PathId {
-        // Fisher and Yates, one step per draw: what is drawn moves to the front and stays there.
-        let left = (self.order.len() - self.at) as u64;
-        let pick = self.at + rng.below(left) as usize;
-        self.order.swap(self.at, pick);
-        let path = PathId(self.order[self.at]);
-        self.at = (self.at + 1) % self.order.len();
-        path
-    }
-}
-
-/// Any of the policies.
-#[derive(Debug)]
-pub enum Selector {
-    /// See [`Single`].
-    Single(Single),
-    /// See [`RoundRobin`].
-    RoundRobin(RoundRobin),
-    /// See [`Oblivious`].
-    Oblivious(Oblivious),
-}
-
-impl Selector {
-    /// The policy `kind` over `paths` paths.
-    pub fn new(kind: SelectorKind, paths: u16, rng: &mut Rng) -> Selector {
-        match kind {
-            SelectorKind::Single => Selector::Single(Single(PathId(0))),
-            SelectorKind::RoundRobin => {
-                let at = rng.below(u64::from(paths)) as u16;
-                Selector::RoundRobin(RoundRobin { paths, at })
+            /// Its name, see [`SelectorKind::ALL`].
+            pub const fn name(self) -> &'static str {
+                match self {
+                    SelectorKind::$first => $first_name,
+                    $(SelectorKind::$kind => $name,)*
+                }
             }
-            SelectorKind::Oblivious => Selector::Oblivious(Oblivious { order: (0..paths).collect(), at: 0 }),
+
+            /// What it does, in one line.
+            pub fn summary(self) -> &'static str {
+                let line = match self {
+                    SelectorKind::$first => $first_summary,
+                    $(SelectorKind::$kind => $summary,)*
+                };
+                line.trim().trim_end_matches('.')
+            }
         }
+
+        /// Any of the policies.
+        #[derive(Debug)]
+        pub(crate) enum Selector {
+            $first($first_module::$first),
+            $($kind($module::$kind),)*
+        }
+
+        impl Selector {
+            /// The policy `kind` over `paths` paths.
+            pub(crate) fn new(kind: SelectorKind, paths: u16, rng: &mut Rng) -> Selector {
+                match kind {
+                    SelectorKind::$first => Selector::$first(PathSelector::new(paths, rng)),
+                    $(SelectorKind::$kind => Selector::$kind(PathSelector::new(paths, rng)),)*
+                }
+            }
+
+            pub(crate) fn next(&mut self, rng: &mut Rng) -> PathId {
+                match self {
+                    Selector::$first(policy) => policy.next(rng),
+                    $(Selector::$kind(policy) => policy.next(rng),)*
+                }
+            }
+
+            pub(crate) fn feedback(&mut self, path: PathId, feedback: Feedback) {
+                match self {
+                    Selector::$first(policy) => policy.feedback(path, feedback),
+                    $(Selector::$kind(policy) => policy.feedback(path, feedback),)*
+                }
+            }
+
+            pub(crate) fn measured(&mut self, path: PathId, rtt: Duration) {
+                match self {
+                    Selector::$first(policy) => policy.measured(path, rtt),
+                    $(Selector::$kind(policy) => policy.measured(path, rtt),)*
+                }
+            }
+        }
+    };
+}
+
+policies! {
+    /// One path for everything, as a plain RNIC does.
+    single::Single = "single";
+    /// Each path in turn.
+    round_robin::RoundRobin = "rr";
+    /// Every path once per cycle, in an order drawn anew for each: pseudo-random and blind to load.
+    #[default]
+    oblivious::Oblivious = "oblivious";
+    /// Any path, drawn anew each time: blind to load, and uneven by chance.
+    random::Random = "random";
+    /// In turn, slower paths less often: deficit weighted round-robin.
+    dwrr::Dwrr = "dwrr";
+    /// The path with the shortest round-trip time.
+    best_rtt::BestRtt = "best-rtt";
+    /// Where acknowledgements come from, the next packets go: after MP-RDMA.
+    mp_rdma::MpRdma = "mp-rdma";
+    /// Paths that were good of late are used again: after REPS.
+    reps::Reps = "reps";
+}
+
+impl SelectorKind {
+    /// The policy with this name.
+    pub fn named(name: &str) -> Option<SelectorKind> {
+        SelectorKind::ALL.iter().find(|(known, _)| *known == name).map(|&(_, kind)| kind)
     }
 }
 
-impl PathSelector for Selector {
-    fn next(&mut self, rng: &mut Rng) -> PathId {
-        match self {
-            Selector::Single(policy) => policy.next(rng),
-            Selector::RoundRobin(policy) => policy.next(rng),
-            Selector::Oblivious(policy) => policy.next(rng),
-        }
-    }
-
-    fn feedback(&mut self, path: PathId, feedback: Feedback) {
-        match self {
-            Selector::Single(policy) => policy.feedback(path, feedback),
-            Selector::RoundRobin(policy) => policy.feedback(path, feedback),
-            Selector::Oblivious(policy) => policy.feedback(path, feedback),
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use srdma_seams::event::RetransmitCause;
 use srdma_seams::{ConnectionId, Duration, Now, PathId, Qpn, Rng, TransmitId};
-use srdma_transport::{Config, Connection, Failure, HelloOutcome, SelectorKind, Trunk};
+use srdma_transport::{Config, Connection, Failure, HelloOutcome, Trunk};
 use srdma_wire::{Ack, AckBlock, AckUnit, Space, ACK_BLOCKS_MAX, ACK_UNITS_MAX};
 
 use crate::counts::Counts;
@@ -437,23 +437,5 @@ fn an_acknowledgement_of_something_never_sent_is_refused() {
         noise.units[0] = AckUnit { transmit, path: PathId(9), packets: 64, ce: 64, delay_us: 9 };
         let _ = conn.on_ack(now, &noise, trunk, &mut Counts::default());
         assert!(conn.snapshot(trunk).inflight_bytes <= before.inflight_bytes);
-    }
-}
-
-/// Every path once per cycle, in an order that differs from cycle to cycle.
-#[test]
-fn the_oblivious_selector_is_a_fresh_permutation_per_cycle() {
-    use srdma_transport::paths::selector::{PathSelector, Selector};
-    for paths in [1u16, 3, 128, 256] {
-        let mut rng = Rng::new(u64::from(paths));
-        let mut selector = Selector::new(SelectorKind::Oblivious, paths, &mut rng);
-        let mut cycle = || (0..paths).map(|_| selector.next(&mut rng).0).collect::<Vec<_>>();
-        let (first, second) = (cycle(), cycle());
-        for order in [&first, &second] {
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, (0..paths).collect::<Vec<_>>());
-        }
-        assert!(paths < 10 || first != second);
     }
 }

@@ -12,8 +12,8 @@ pub struct Counts {
     pub units_on: Vec<u64>,
     pub ce_on: Vec<u64>,
     /// Packets sent again, by cause.
-    pub again: [u64; 6],
-    pub lost: [u64; 6],
+    pub again: [u64; 7],
+    pub lost: [u64; 7],
     pub undone: u64,
     pub tail_probes: u64,
     pub timeouts: u64,

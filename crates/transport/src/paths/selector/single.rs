@@ -1,0 +1,19 @@
+//! No choice.
+
+use srdma_seams::{PathId, Rng};
+
+use super::PathSelector;
+
+/// One path for everything.
+#[derive(Debug)]
+pub struct Single;
+
+impl PathSelector for Single {
+    fn new(_paths: u16, _rng: &mut Rng) -> Single {
+        Single
+    }
+
+    fn next(&mut self, _rng: &mut Rng) -> PathId {
+        PathId(0)
+    }
+}
