@@ -30,7 +30,7 @@ pub struct NicOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub paths: Option<u16>,
 
-    /// How the next path is chosen [default: oblivious] [env: SRDMA_SELECTOR]
+    /// How the next path is chosen [default: adaptive] [env: SRDMA_SELECTOR]
     #[arg(long, value_name = "SELECTOR", value_parser = selectors())]
     pub selector: Option<SelectorKind>,
 

@@ -139,7 +139,6 @@ fn read_settings(table: &Table<'_>, base: &Settings) -> Result<Settings, FileErr
     let settings = Settings {
         paths: table.whole("paths", 1..=256)?.map_or(base.paths, |paths| paths as u16),
         selector: table.choice("selector", SelectorKind::ALL)?.map_or(base.selector, |found| found.value),
-        steer: table.truth("steer")?.unwrap_or(base.steer),
         order: table.choice("order", &ORDERS)?.map_or(base.order, |found| found.value),
         payload_bytes: read_payload(table)?.unwrap_or(base.payload_bytes),
         unit_packets: table.whole("unit_packets", 1..=64)?.map_or(base.unit_packets, |count| count as u8),

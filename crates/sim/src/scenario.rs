@@ -56,8 +56,6 @@ pub struct Settings {
     pub paths: u16,
     /// How the next is chosen.
     pub selector: SelectorKind,
-    /// Skip turns of paths with longer queues.
-    pub steer: bool,
     /// What a program may see of reordering.
     pub order: Order,
     /// Payload bytes of a full packet.
@@ -85,7 +83,6 @@ impl Default for Settings {
         Settings {
             paths: 128,
             selector: SelectorKind::default(),
-            steer: true,
             order: Order::Default,
             payload_bytes: 4096,
             unit_packets: 1,
@@ -212,7 +209,6 @@ impl Settings {
         Config {
             paths: self.paths,
             selector: self.selector,
-            steer: self.steer,
             unit_packets_max: self.unit_packets,
             congestion: self.congestion,
             path_windows: self.path_windows,

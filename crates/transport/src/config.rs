@@ -12,10 +12,6 @@ pub struct Config {
     pub paths: u16,
     /// How the next path is chosen.
     pub selector: SelectorKind,
-    /// Skip turns of a path in proportion to how much longer its queue is than the average one.
-    /// Static hashing puts unequal numbers of paths on equal links; this evens them out. Off, the
-    /// choice is as blind as the selector.
-    pub steer: bool,
     /// Packets that travel together on one path, 1–64. Hardware and simulator use 1.
     pub unit_packets_max: u8,
     /// Bytes that travel together on one path, headers included.
@@ -82,7 +78,6 @@ impl Default for Config {
         Config {
             paths: 128,
             selector: SelectorKind::default(),
-            steer: true,
             unit_packets_max: 64,
             unit_bytes_max: 64_000,
             window_packets: 1 << 17,

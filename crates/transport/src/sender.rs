@@ -357,7 +357,7 @@ impl Sender {
                 avoid = Some(record.path);
             }
         }
-        let (path, _) = self.paths.next(now, avoid);
+        let path = self.paths.next_alive(now, avoid);
         let acked = self.spaces[space].is_acked(seq);
         obs.event(now, Event::TailProbe { qpn: self.qpn });
         Some(self.send(now, space, &run, path, u64::from(!acked), u64::from(acked), config, obs))
@@ -545,7 +545,7 @@ impl Sender {
             }
             self.hear_path(now, &record, (packets, ce), trip, delay);
             let credited = if config.planted == Some(Planted::EcnToAckPath) { ack_path } else { record.path };
-            let health = self.paths.delivered(credited, packets, ce, delay);
+            let health = self.paths.delivered(credited, ce, delay);
             self.tell_health(now, credited, health, obs);
         }
         sample.packets += u32::from(packets);

@@ -8,12 +8,10 @@ pub(crate) struct Chosen {
     pub name: &'static str,
     /// As in a scenario's `selector`.
     pub selector: &'static str,
-    /// Turns of paths with longer queues are skipped, which no policy of the paper does.
-    pub steer: bool,
 }
 
 const fn of_the_paper(name: &'static str, selector: &'static str) -> Chosen {
-    Chosen { name, selector, steer: false }
+    Chosen { name, selector }
 }
 
 /// What a plain RNIC does.
@@ -25,7 +23,7 @@ pub(crate) const RR: Chosen = of_the_paper("RR", "rr");
 /// The paper's policies that are simulated, worst first.
 pub(crate) const POLICIES: &[Chosen] = &[SINGLE, RR, OBS];
 /// What this project does if nobody says otherwise.
-pub(crate) const OURS: Chosen = Chosen { name: "default here", selector: "oblivious", steer: true };
+pub(crate) const OURS: Chosen = Chosen { name: "default here", selector: "adaptive" };
 
 impl Chosen {
     /// What it is among: the single path is one, however many the others have.
@@ -44,9 +42,9 @@ impl Chosen {
 
     /// `[transport]` of a scenario.
     pub fn transport(self, paths: u16, more: &str) -> String {
-        let Chosen { selector, steer, .. } = self;
+        let selector = self.selector;
         let paths = self.paths(paths);
-        format!("[transport]\npaths = {paths}\nselector = \"{selector}\"\nsteer = {steer}\n{more}\n")
+        format!("[transport]\npaths = {paths}\nselector = \"{selector}\"\n{more}\n")
     }
 }
 

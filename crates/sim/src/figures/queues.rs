@@ -106,7 +106,7 @@ fn read(outcomes: &[Outcome]) -> Reading {
     Reading {
         here: format!(
             "a permutation of {hosts} hosts with 200 Gbit/s each on a leaf-spine network whose uplinks have \
-             400 Gbit/s and are half busy; what waits in all uplinks of a leaf together, every 2 µs, all flows under way. Policies of the paper without steering. \
+             400 Gbit/s and are half busy; what waits in all uplinks of a leaf together, every 2 µs, all flows under way. \
              Pairs are judged if they differ by a quarter or more."
         ),
         series: SERIES.to_vec(),

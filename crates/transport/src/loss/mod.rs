@@ -67,8 +67,13 @@ impl Detector {
         let slowest = rtt.max().max(path.latest.unwrap_or(Duration::ZERO));
         let slack = Duration(slowest.0 / 4).max(rtt.variation() * 2);
         let known = slowest + slack + self.reorder(rtt);
-        // Nobody knows how long an unmeasured path is.
-        let age = if path.latest.is_some() { known } else { known.max(slowest * 8).max(config.rto_min) };
+        let age = match path.latest {
+            Some(_) => known,
+            // It may never have worked. A fabric's paths are alike, up to a factor of two.
+            None if rtt.knows_most(config.paths) => known + slowest,
+            // Nobody knows how long it is.
+            None => known.max(slowest * 8).max(config.rto_min),
+        };
         unit.sent + age
     }
 

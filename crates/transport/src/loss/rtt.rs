@@ -55,6 +55,8 @@ pub(crate) struct ConnectionRtt {
     max_since: Option<Now>,
     /// How long a maximum is remembered, at least.
     max_window_min: Duration,
+    /// Paths with at least one sample.
+    measured_paths: u16,
 }
 
 impl ConnectionRtt {
@@ -74,7 +76,7 @@ impl ConnectionRtt {
     ) -> Duration {
         common.sample(now, rtt);
         path.floor.sample(now, rtt);
-        path.latest = Some(rtt);
+        self.measured_paths += u16::from(path.latest.replace(rtt).is_none());
         match self.smoothed {
             Some(smoothed) if self.max_since.is_some() => {
                 let error = smoothed.0.abs_diff(rtt.0);
@@ -113,6 +115,11 @@ impl ConnectionRtt {
     /// Smoothed round-trip time; zero before the first sample.
     pub(crate) fn smoothed(&self) -> Duration {
         self.smoothed.unwrap_or(Duration::ZERO)
+    }
+
+    /// Whether at least half of `paths` paths have a sample: then the slowest of these says how slow the others may be.
+    pub(crate) fn knows_most(&self, paths: u16) -> bool {
+        self.measured_paths >= paths.div_ceil(2)
     }
 
     pub(crate) fn variation(&self) -> Duration {

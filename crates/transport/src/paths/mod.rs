@@ -21,9 +21,6 @@ const REPROBE_MIN_GRAINS: u64 = 200;
 /// See [`REPROBE_MIN_GRAINS`]. In software, capacity that is there again is used within a second.
 const REPROBE_MAX_GRAINS: u64 = 5_000;
 
-/// Most turns of a path that are skipped, in 1/1024.
-const SKIP_MAX_1024: i64 = 896;
-
 /// A path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
@@ -33,12 +30,6 @@ pub(crate) struct Path {
     /// Its transmissions that may be live, oldest first, chained through the unit records.
     pub(crate) head: u64,
     pub(crate) tail: u64,
-    /// Smoothed queueing delay, for steering.
-    delay_ns: u64,
-    /// Smoothed share of marked packets, in 1/1024.
-    marked: u32,
-    /// Share of turns skipped for good, in 1/1024: what proportional steering alone leaves uneven.
-    thinned: u32,
     lost_in_row: u8,
     is_touched: bool,
     /// When it is probed next, if held dead, and the time between probes.
@@ -59,14 +50,13 @@ pub(crate) enum Health {
 pub(crate) struct PathSet {
     paths: Vec<Path>,
     selector: Selector,
+    /// The selector avoids dead paths by itself.
+    judges: bool,
     ack_selector: Oblivious,
-    steer: bool,
     grain: Duration,
     suspected: u16,
     /// Paths of which something was acknowledged since [`PathSet::take_touched`].
     touched: Vec<PathId>,
-    /// Smoothed delay over all paths.
-    delay_ns: u64,
     rng: Rng,
 }
 
@@ -77,9 +67,6 @@ impl PathSet {
             newest_acked: None,
             head: NONE,
             tail: NONE,
-            delay_ns: 0,
-            marked: 0,
-            thinned: 0,
             lost_in_row: 0,
             is_touched: false,
             probe_at: None,
@@ -88,17 +75,16 @@ impl PathSet {
         // Who wants one path must not be led to another, whatever becomes of it.
         let is_single = config.selector == SelectorKind::Single;
         let count = if is_single { 1 } else { usize::from(config.paths) };
-        let selector = Selector::new(config.selector, config.paths, &mut rng);
-        let ack_selector = Oblivious::new(count as u16, &mut rng);
+        let selector = Selector::new(config, &mut rng);
+        let ack_selector = Oblivious::new(&Config { paths: count as u16, ..config.clone() }, &mut rng);
         PathSet {
             paths: vec![path; count],
+            judges: selector.judges(),
             selector,
             ack_selector,
-            steer: config.steer && !is_single,
             grain: config.grain,
             suspected: 0,
             touched: Vec::with_capacity(count),
-            delay_ns: 0,
             rng,
         }
     }
@@ -123,7 +109,9 @@ impl PathSet {
     /// Path for the next unit, not `avoid` if there is a choice, and whether it is a probe of a path
     /// held dead (send little on it).
     pub(crate) fn next(&mut self, now: Now, avoid: Option<PathId>) -> (PathId, bool) {
-        let mut fallback = None;
+        if self.judges {
+            return self.next_judged(avoid);
+        }
         for _ in 0..2 * self.paths.len() {
             let candidate = self.selector.next(&mut self.rng);
             let path = &mut self.paths[usize::from(candidate.0)];
@@ -139,32 +127,70 @@ impl PathSet {
                 }
                 None => {}
             }
-            fallback = fallback.or(Some(candidate));
-            let skip = if self.steer { path.skip_1024(self.delay_ns, self.grain) } else { 0 };
-            if skip > 0 && self.rng.below(1024) < skip {
-                continue;
-            }
             return (candidate, false);
         }
         // Everything but the path to avoid was skipped: a healthy one if any, else that one.
-        let healthy = |paths: &[Path]| paths.iter().position(|path| path.probe_at.is_none());
-        let last = fallback.or(healthy(&self.paths).map(|index| PathId(index as u16)));
-        (last.or(avoid).unwrap_or(PathId(0)), false)
+        let healthy = self.paths.iter().position(|path| path.probe_at.is_none());
+        (healthy.map(|index| PathId(index as u16)).or(avoid).unwrap_or(PathId(0)), false)
     }
 
-    /// A unit on `path` was answered: `packets`, `ce` of them marked, queueing delay `delay`.
-    pub(crate) fn delivered(&mut self, path: PathId, packets: u8, ce: u8, delay: Duration) -> Health {
-        self.delay_ns = (self.delay_ns * 15 + delay.0) / 16;
-        let Some(state) = self.paths.get_mut(usize::from(path.0)) else { return Health::Same };
-        if let Some(rtt) = state.rtt.latest {
-            self.selector.measured(path, rtt);
+    /// The same where the policy knows dead paths by itself.
+    fn next_judged(&mut self, avoid: Option<PathId>) -> (PathId, bool) {
+        let mut path = self.selector.next(&mut self.rng);
+        // A path can follow itself once, where a cycle ends.
+        for _ in 0..3 {
+            if self.is_dead(path) {
+                return (path, true);
+            }
+            if Some(path) != avoid {
+                break;
+            }
+            path = self.selector.next(&mut self.rng);
         }
-        self.selector.feedback(path, if ce > 0 { Feedback::Ecn } else { Feedback::Good });
-        state.delay_ns = (state.delay_ns + delay.0) / 2;
-        let share = u32::from(ce) * 1024 / u32::from(packets.max(1));
-        state.marked = (state.marked * 3 + share) / 4;
-        state.adapt(self.delay_ns, self.grain);
+        (path, self.is_dead(path))
+    }
+
+    /// The same, but never a path that is held dead.
+    pub(crate) fn next_alive(&mut self, now: Now, avoid: Option<PathId>) -> PathId {
+        let tries = (0..4).map(|_| self.next(now, avoid));
+        tries.into_iter().find(|(_, probing)| !probing).map_or(PathId(0), |(path, _)| path)
+    }
+
+    /// A unit on `path` was answered: `ce` packets of it marked, queueing delay `delay`.
+    pub(crate) fn delivered(&mut self, path: PathId, ce: u8, delay: Duration) -> Health {
+        let Some(state) = self.paths.get(usize::from(path.0)) else { return Health::Same };
+        self.selector.measured(path, state.rtt.latest.unwrap_or(delay), delay);
+        let feedback = if ce > 0 { Feedback::Ecn } else { Feedback::Good };
+        if self.judges {
+            return self.tell(path, feedback);
+        }
+        self.selector.feedback(path, feedback);
         self.answered(path)
+    }
+
+    /// Whether a policy that judges holds `path` dead.
+    fn is_dead(&self, path: PathId) -> bool {
+        self.suspected > 0 && self.selector.is_dead(path)
+    }
+
+    /// Tells a policy that judges, and sees whether it has changed its mind.
+    fn tell(&mut self, path: PathId, feedback: Feedback) -> Health {
+        let was_dead = self.is_dead(path);
+        self.selector.feedback(path, feedback);
+        if !was_dead && feedback != Feedback::Lost {
+            return Health::Same;
+        }
+        match (was_dead, self.selector.is_dead(path)) {
+            (false, true) => {
+                self.suspected += 1;
+                Health::Suspected
+            }
+            (true, false) => {
+                self.suspected -= 1;
+                Health::Restored
+            }
+            _ => Health::Same,
+        }
     }
 
     /// A packet of `transmit` is acknowledged.
@@ -209,6 +235,9 @@ impl PathSet {
 
     /// Something sent on `path` is known to have arrived.
     pub(crate) fn answered(&mut self, path: PathId) -> Health {
+        if self.judges {
+            return self.tell(path, Feedback::Good);
+        }
         let Some(state) = self.paths.get_mut(usize::from(path.0)) else { return Health::Same };
         state.lost_in_row = 0;
         if state.probe_at.take().is_none() {
@@ -224,7 +253,11 @@ impl PathSet {
     pub(crate) fn lost(&mut self, now: Now, path: PathId, timeout: bool) -> Health {
         let suspected_max = (self.paths.len() as u16).saturating_sub(1).min(self.paths.len() as u16 * 3 / 4);
         let Some(state) = self.paths.get_mut(usize::from(path.0)) else { return Health::Same };
-        self.selector.feedback(path, if timeout { Feedback::Timeout } else { Feedback::Lost });
+        let feedback = if timeout { Feedback::Timeout } else { Feedback::Lost };
+        if self.judges {
+            return self.tell(path, feedback);
+        }
+        self.selector.feedback(path, feedback);
         if timeout {
             return Health::Same;
         }
@@ -235,34 +268,6 @@ impl PathSet {
         state.probe_at = Some(now + state.probe_gap);
         self.suspected += 1;
         Health::Suspected
-    }
-}
-
-/// Static hashing puts unequal numbers of paths on equal links; skipping turns of the paths with the
-/// longer queues evens that out. A proportional part reacts, a slow integral part that forgets removes
-/// most of what the proportional part alone would leave.
-impl Path {
-    /// Delay beyond the average, in 1/1024 of it; a grain of either sign is noise, and an average below two and a half
-    /// is taken for as much.
-    fn excess_1024(&self, average_ns: u64, grain: Duration) -> i64 {
-        let excess = self.delay_ns as i64 - average_ns as i64;
-        if excess.unsigned_abs() < grain.0 {
-            return 0;
-        }
-        (excess * 1024 / average_ns.max(grain.0 * 5 / 2).max(1) as i64).clamp(-4096, 4096)
-    }
-
-    fn adapt(&mut self, average_ns: u64, grain: Duration) {
-        let thinned = i64::from(self.thinned);
-        let next = thinned + self.excess_1024(average_ns, grain) / 32 - thinned / 128;
-        self.thinned = next.clamp(0, SKIP_MAX_1024) as u32;
-    }
-
-    /// Chance in 1/1024 that its turn is skipped.
-    fn skip_1024(&self, average_ns: u64, grain: Duration) -> u64 {
-        let proportional = self.excess_1024(average_ns, grain).max(0) / 4;
-        let skip = proportional + i64::from(self.thinned) + i64::from(self.marked / 2);
-        skip.min(SKIP_MAX_1024) as u64
     }
 }
 

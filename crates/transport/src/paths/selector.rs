@@ -3,6 +3,8 @@
 
 use srdma_seams::{Duration, PathId, Rng};
 
+use crate::config::Config;
+
 /// What became of a unit on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feedback {
@@ -18,14 +20,22 @@ pub enum Feedback {
 
 /// Chooses paths.
 pub trait PathSelector: Sized {
-    /// The policy over `paths` paths, 1–256, numbered from 0.
-    fn new(paths: u16, rng: &mut Rng) -> Self;
+    /// The policy over `config.paths` paths, numbered from 0.
+    fn new(config: &Config, rng: &mut Rng) -> Self;
     /// The next path.
     fn next(&mut self, rng: &mut Rng) -> PathId;
     /// What became of a unit on `path`, which is one of its own. Oblivious policies ignore it.
     fn feedback(&mut self, _path: PathId, _feedback: Feedback) {}
-    /// A unit on `path` took so long there and back. Comes before its `Good` or `Ecn`.
-    fn measured(&mut self, _path: PathId, _rtt: Duration) {}
+    /// A unit on `path` took `rtt` there and back, of which `delay` in queues. Comes before its `Good` or `Ecn`.
+    fn measured(&mut self, _path: PathId, _rtt: Duration, _delay: Duration) {}
+    /// Whether `path`, if it is chosen, is held dead, and a copy goes there to see.
+    fn is_dead(&self, _path: PathId) -> bool {
+        false
+    }
+    /// Whether it avoids dead paths by itself. Those of other policies are skipped for them.
+    fn judges() -> bool {
+        false
+    }
 }
 
 macro_rules! policies {
@@ -77,11 +87,11 @@ macro_rules! policies {
         }
 
         impl Selector {
-            /// The policy `kind` over `paths` paths.
-            pub(crate) fn new(kind: SelectorKind, paths: u16, rng: &mut Rng) -> Selector {
-                match kind {
-                    SelectorKind::$first => Selector::$first(PathSelector::new(paths, rng)),
-                    $(SelectorKind::$kind => Selector::$kind(PathSelector::new(paths, rng)),)*
+            /// The policy that `config` names.
+            pub(crate) fn new(config: &Config, rng: &mut Rng) -> Selector {
+                match config.selector {
+                    SelectorKind::$first => Selector::$first(PathSelector::new(config, rng)),
+                    $(SelectorKind::$kind => Selector::$kind(PathSelector::new(config, rng)),)*
                 }
             }
 
@@ -99,10 +109,24 @@ macro_rules! policies {
                 }
             }
 
-            pub(crate) fn measured(&mut self, path: PathId, rtt: Duration) {
+            pub(crate) fn measured(&mut self, path: PathId, rtt: Duration, delay: Duration) {
                 match self {
-                    Selector::$first(policy) => policy.measured(path, rtt),
-                    $(Selector::$kind(policy) => policy.measured(path, rtt),)*
+                    Selector::$first(policy) => policy.measured(path, rtt, delay),
+                    $(Selector::$kind(policy) => policy.measured(path, rtt, delay),)*
+                }
+            }
+
+            pub(crate) fn is_dead(&self, path: PathId) -> bool {
+                match self {
+                    Selector::$first(policy) => policy.is_dead(path),
+                    $(Selector::$kind(policy) => policy.is_dead(path),)*
+                }
+            }
+
+            pub(crate) fn judges(&self) -> bool {
+                match self {
+                    Selector::$first(_) => $first_module::$first::judges(),
+                    $(Selector::$kind(_) => $module::$kind::judges(),)*
                 }
             }
         }
@@ -115,8 +139,10 @@ policies! {
     /// Each path in turn.
     round_robin::RoundRobin = "rr";
     /// Every path once per cycle, in an order drawn anew for each: pseudo-random and blind to load.
-    #[default]
     oblivious::Oblivious = "oblivious";
+    /// As oblivious, but less on paths with longer queues or marks, and nothing but copies on dead ones.
+    #[default]
+    adaptive::Adaptive = "adaptive";
     /// Any path, drawn anew each time: blind to load, and uneven by chance.
     random::Random = "random";
     /// In turn, slower paths less often: deficit weighted round-robin.

@@ -53,7 +53,7 @@ fn four_bottlenecks_are_filled_by_128_paths_and_a_quarter_of_them_by_one() {
     for seed in 0..4 {
         let payload = 1400.0 / 1472.0; // of the bytes on the wire
         let all = 4 * SPINE_BYTES_PER_S;
-        let mut many = flooded(seed, SelectorKind::Oblivious, 1472, spines(seed, 4, SPINE_BYTES_PER_S));
+        let mut many = flooded(seed, SelectorKind::Adaptive, 1472, spines(seed, 4, SPINE_BYTES_PER_S));
         many.sleep_ns = if seed % 2 == 0 { 0 } else { 1_000_000 };
         many.run_until(300 * MS).unwrap();
         let busy_before = many.link.queues.as_ref().unwrap().busy_bytes.clone();
@@ -74,7 +74,7 @@ fn four_bottlenecks_are_filled_by_128_paths_and_a_quarter_of_them_by_one() {
 fn a_fast_link_is_filled_within_a_few_milliseconds() {
     for gbit in [10, 30] {
         let rate = gbit * 125_000_000;
-        let mut sim = flooded(1, SelectorKind::Oblivious, 8972, spines(1, 1, rate));
+        let mut sim = flooded(1, SelectorKind::Adaptive, 8972, spines(1, 1, rate));
         let filled = share(&mut sim, 20, 70, rate);
         assert!(filled >= 0.90, "{gbit} Gbit/s: {filled:.3}, {:?}", sim.ends[0].snapshot());
     }
@@ -86,12 +86,12 @@ fn rare_loss_costs_little() {
         [("packets", 30_000, 0), ("packets", 10_000, 0), ("bursts", 0, 10_000)]
     {
         let clean = {
-            let mut sim = flooded(3, SelectorKind::Oblivious, 1472, spines(3, 4, SPINE_BYTES_PER_S));
+            let mut sim = flooded(3, SelectorKind::Adaptive, 1472, spines(3, 4, SPINE_BYTES_PER_S));
             goodput(&mut sim, 300, 1000)
         };
         let mut link = spines(3, 4, SPINE_BYTES_PER_S);
         (link.loss_ppm, link.burst_loss_ppm) = (loss_ppm, burst_loss_ppm);
-        let mut sim = flooded(3, SelectorKind::Oblivious, 1472, link);
+        let mut sim = flooded(3, SelectorKind::Adaptive, 1472, link);
         let lossy = goodput(&mut sim, 300, 1000);
         // What is lost after the queue has used the link's time anyway.
         let lost = f64::from(loss_ppm + burst_loss_ppm) / 1e6;
@@ -109,7 +109,7 @@ fn a_silently_swallowing_spine_costs_its_share_and_no_more() {
         let of_path = link.queues.as_ref().unwrap().of_path.clone();
         link.black = (0..128).filter(|&path| of_path[usize::from(path)] == 0).collect();
         link.black_span = Span(500 * MS, 2500 * MS);
-        let mut sim = flooded(seed, SelectorKind::Oblivious, 1472, link);
+        let mut sim = flooded(seed, SelectorKind::Adaptive, 1472, link);
         let before = goodput(&mut sim, 300, 500);
         let at_once = goodput(&mut sim, 500, 700);
         let during = goodput(&mut sim, 1000, 2500);
@@ -130,7 +130,7 @@ fn goodput_returns_after_heavy_loss_ends() {
         link.loss_ppm = loss_ppm;
         link.ack_loss_ppm = loss_ppm;
         link.loss_span = Span(500 * MS, end * MS);
-        let mut sim = flooded(5, SelectorKind::Oblivious, 1472, link);
+        let mut sim = flooded(5, SelectorKind::Adaptive, 1472, link);
         let before = goodput(&mut sim, 300, 500);
         sim.run_until(end * MS).unwrap();
         let after = goodput(&mut sim, end + 500, end + 1_000);

@@ -70,7 +70,7 @@ fn run(seed: u64, faults: Faults, end: u64) -> Result<u64, String> {
     let told = |what: String| format!("seed {seed}: {what}, after \"{faults}\"");
     let mut link = spines(seed, 4, SPINE_BYTES_PER_S);
     link.faults = Some(FaultPlan::new(seed, faults.clone()));
-    let mut sim = flooded(seed, SelectorKind::Oblivious, 1472, link);
+    let mut sim = flooded(seed, SelectorKind::Adaptive, 1472, link);
     let before = goodput(&mut sim, 300, BEGIN_MS);
     sim.run_until(end * MS).map_err(&told)?;
     let after = goodput(&mut sim, end + RECOVERY_MS, end + RECOVERY_MS + 200);

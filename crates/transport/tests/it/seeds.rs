@@ -82,7 +82,6 @@ fn config(rng: &mut Rng) -> Config {
     Config {
         paths: pick(rng, &[1, 2, 4, 16, 64, 128, 128, 256]),
         selector: pick(rng, SelectorKind::ALL).1,
-        steer: rng.below(4) > 0,
         unit_packets_max: pick(rng, &[1, 4, 64, 64]),
         window_packets: pick(rng, &[64, 128, 1 << 12, 1 << 17]),
         window_initial_bytes: pick(rng, &[1 << 14, 1 << 16, 1 << 18]),

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use srdma_seams::{Duration, PathId, Rng};
 
 use super::{Feedback, PathSelector};
+use crate::config::Config;
 
 /// One unit in so many takes the next path in turn, or a path that once was slow would be so for ever.
 const EXPLORE: u8 = 16;
@@ -23,9 +24,9 @@ pub struct BestRtt {
 }
 
 impl PathSelector for BestRtt {
-    fn new(paths: u16, rng: &mut Rng) -> BestRtt {
-        let at = rng.below(u64::from(paths)) as usize;
-        BestRtt { rtts_ns: vec![0; usize::from(paths)], at, explore_at: at, units: 0 }
+    fn new(config: &Config, rng: &mut Rng) -> BestRtt {
+        let at = rng.below(config.paths.into()) as usize;
+        BestRtt { rtts_ns: vec![0; usize::from(config.paths)], at, explore_at: at, units: 0 }
     }
 
     fn next(&mut self, _rng: &mut Rng) -> PathId {
@@ -48,7 +49,7 @@ impl PathSelector for BestRtt {
         }
     }
 
-    fn measured(&mut self, path: PathId, rtt: Duration) {
+    fn measured(&mut self, path: PathId, rtt: Duration, _delay: Duration) {
         let Some(rtt_ns) = self.rtts_ns.get_mut(usize::from(path.0)) else { return };
         let sample = rtt.0.clamp(1, u32::MAX.into());
         *rtt_ns = if *rtt_ns == 0 { sample } else { (u64::from(*rtt_ns) * 7 + sample) / 8 } as u32;
@@ -66,25 +67,25 @@ mod tests {
     #[test]
     fn each_path_is_tried_then_the_fastest_is_taken_and_the_others_now_and_then() {
         let mut rng = Rng::new(1);
-        let mut policy = BestRtt::new(4, &mut rng);
+        let mut policy = BestRtt::new(&Config { paths: 4, ..Config::default() }, &mut rng);
         let mut tried: Vec<u16> = (0..4).map(|_| policy.next(&mut rng).0).collect();
         tried.sort_unstable();
         assert_eq!(tried, [0, 1, 2, 3]);
         for (path, micros) in [(0, 30), (1, 20), (2, 25), (3, 90)] {
-            policy.measured(PathId(path), Duration::from_micros(micros));
+            policy.measured(PathId(path), Duration::from_micros(micros), Duration::ZERO);
         }
         assert_eq!((share(&mut policy, &mut rng, 1), share(&mut policy, &mut rng, 3)), (305, 5));
         // Its queue grows, another is shorter by now.
-        (0..20).for_each(|_| policy.measured(PathId(1), Duration::from_micros(60)));
+        (0..20).for_each(|_| policy.measured(PathId(1), Duration::from_micros(60), Duration::ZERO));
         assert_eq!(share(&mut policy, &mut rng, 2), 305);
     }
 
     #[test]
     fn a_path_that_loses_is_not_the_best() {
         let mut rng = Rng::new(1);
-        let mut policy = BestRtt::new(2, &mut rng);
-        policy.measured(PathId(0), Duration::from_micros(10));
-        policy.measured(PathId(1), Duration::from_micros(15));
+        let mut policy = BestRtt::new(&Config { paths: 2, ..Config::default() }, &mut rng);
+        policy.measured(PathId(0), Duration::from_micros(10), Duration::ZERO);
+        policy.measured(PathId(1), Duration::from_micros(15), Duration::ZERO);
         policy.feedback(PathId(0), Feedback::Lost);
         assert!(share(&mut policy, &mut rng, 1) > 300);
     }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use srdma_seams::{Duration, PathId, Rng};
 
 use super::{Feedback, PathSelector};
+use crate::config::Config;
 
 /// What a unit costs. A path with the shortest round-trip time earns that much at each visit.
 const COST: u16 = 256;
@@ -41,9 +42,9 @@ impl Dwrr {
 }
 
 impl PathSelector for Dwrr {
-    fn new(paths: u16, rng: &mut Rng) -> Dwrr {
-        let at = rng.below(u64::from(paths)) as usize;
-        Dwrr { accounts: vec![Account::default(); usize::from(paths)], at, shortest_ns: 0 }
+    fn new(config: &Config, rng: &mut Rng) -> Dwrr {
+        let at = rng.below(config.paths.into()) as usize;
+        Dwrr { accounts: vec![Account::default(); usize::from(config.paths)], at, shortest_ns: 0 }
     }
 
     fn next(&mut self, _rng: &mut Rng) -> PathId {
@@ -71,7 +72,7 @@ impl PathSelector for Dwrr {
         }
     }
 
-    fn measured(&mut self, path: PathId, rtt: Duration) {
+    fn measured(&mut self, path: PathId, rtt: Duration, _delay: Duration) {
         let Some(account) = self.accounts.get_mut(usize::from(path.0)) else { return };
         let sample = rtt.0.clamp(1, u32::MAX.into());
         let smoothed =
@@ -87,9 +88,11 @@ mod tests {
     #[test]
     fn paths_are_used_in_inverse_proportion_to_their_round_trip_times() {
         let mut rng = Rng::new(1);
-        let mut policy = Dwrr::new(4, &mut rng);
+        let mut policy = Dwrr::new(&Config { paths: 4, ..Config::default() }, &mut rng);
         let rtts = [10, 20, 40, 1_000];
-        (0..4).for_each(|path| policy.measured(PathId(path), Duration::from_micros(rtts[usize::from(path)])));
+        (0..4).for_each(|path| {
+            policy.measured(PathId(path), Duration::from_micros(rtts[usize::from(path)]), Duration::ZERO)
+        });
         let mut counts = [0; 4];
         (0..100).for_each(|_| counts[usize::from(policy.next(&mut rng).0)] = 0);
         (0..2_900).for_each(|_| counts[usize::from(policy.next(&mut rng).0)] += 1);
@@ -102,14 +105,14 @@ mod tests {
     #[test]
     fn a_loss_halves_a_paths_share_until_it_is_measured_again() {
         let mut rng = Rng::new(1);
-        let mut policy = Dwrr::new(2, &mut rng);
-        (0..2).for_each(|path| policy.measured(PathId(path), Duration::from_micros(10)));
+        let mut policy = Dwrr::new(&Config { paths: 2, ..Config::default() }, &mut rng);
+        (0..2).for_each(|path| policy.measured(PathId(path), Duration::from_micros(10), Duration::ZERO));
         let share =
             |policy: &mut Dwrr, rng: &mut Rng| (0..300).filter(|_| policy.next(rng) == PathId(1)).count();
         assert_eq!(share(&mut policy, &mut rng), 150);
         policy.feedback(PathId(1), Feedback::Lost);
         assert!((95..=105).contains(&share(&mut policy, &mut rng)));
-        (0..40).for_each(|_| policy.measured(PathId(1), Duration::from_micros(10)));
+        (0..40).for_each(|_| policy.measured(PathId(1), Duration::from_micros(10), Duration::ZERO));
         assert!((145..=155).contains(&share(&mut policy, &mut rng)));
     }
 }

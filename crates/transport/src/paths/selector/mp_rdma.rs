@@ -8,6 +8,7 @@ use alloc::collections::VecDeque;
 use srdma_seams::{Duration, PathId, Rng};
 
 use super::{Feedback, PathSelector};
+use crate::config::Config;
 
 /// Credits kept at most; the oldest goes.
 const CREDITS_MAX: usize = 1024;
@@ -27,8 +28,8 @@ pub struct MpRdma {
 }
 
 impl PathSelector for MpRdma {
-    fn new(paths: u16, _rng: &mut Rng) -> MpRdma {
-        MpRdma { paths, credits: VecDeque::new(), owes: false, rtt_ns: 0, is_late: false }
+    fn new(config: &Config, _rng: &mut Rng) -> MpRdma {
+        MpRdma { paths: config.paths, credits: VecDeque::new(), owes: false, rtt_ns: 0, is_late: false }
     }
 
     fn next(&mut self, rng: &mut Rng) -> PathId {
@@ -56,7 +57,7 @@ impl PathSelector for MpRdma {
         }
     }
 
-    fn measured(&mut self, _path: PathId, rtt: Duration) {
+    fn measured(&mut self, _path: PathId, rtt: Duration, _delay: Duration) {
         let sample = rtt.0.min(u32::MAX.into());
         self.is_late = self.rtt_ns > 0 && sample > self.rtt_ns * 2;
         self.rtt_ns = if self.rtt_ns == 0 { sample } else { (self.rtt_ns * 15 + sample) / 16 };
@@ -70,11 +71,11 @@ mod tests {
     /// Of 400 units, each answered by `feedback` on the two paths that all of `answered` came from, how many took each.
     fn taken(answered: &[(u16, Feedback, u64)]) -> [usize; 3] {
         let mut rng = Rng::new(1);
-        let mut policy = MpRdma::new(3, &mut rng);
-        policy.measured(PathId(0), Duration::from_micros(10));
+        let mut policy = MpRdma::new(&Config { paths: 3, ..Config::default() }, &mut rng);
+        policy.measured(PathId(0), Duration::from_micros(10), Duration::ZERO);
         let mut counts = [0; 3];
         for &(path, feedback, micros) in answered.iter().cycle().take(400) {
-            policy.measured(PathId(path), Duration::from_micros(micros));
+            policy.measured(PathId(path), Duration::from_micros(micros), Duration::ZERO);
             policy.feedback(PathId(path), feedback);
             counts[usize::from(policy.next(&mut rng).0)] += 1;
         }
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut policy = MpRdma::new(3, &mut Rng::new(1));
+        let mut policy = MpRdma::new(&Config { paths: 3, ..Config::default() }, &mut Rng::new(1));
         (0..10_000).for_each(|_| policy.feedback(PathId(1), Feedback::Good));
         assert_eq!(policy.credits.len(), CREDITS_MAX);
     }

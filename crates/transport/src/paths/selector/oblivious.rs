@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use srdma_seams::{PathId, Rng};
 
 use super::PathSelector;
+use crate::config::Config;
 
 /// See the module.
 #[derive(Debug)]
@@ -15,8 +16,8 @@ pub struct Oblivious {
 }
 
 impl PathSelector for Oblivious {
-    fn new(paths: u16, _rng: &mut Rng) -> Oblivious {
-        Oblivious { order: (0..paths).collect(), at: 0 }
+    fn new(config: &Config, _rng: &mut Rng) -> Oblivious {
+        Oblivious { order: (0..config.paths).collect(), at: 0 }
     }
 
     fn next(&mut self, rng: &mut Rng) -> PathId {
@@ -38,7 +39,7 @@ mod tests {
     fn each_cycle_is_a_fresh_permutation() {
         for paths in [1u16, 3, 128, 256] {
             let mut rng = Rng::new(u64::from(paths));
-            let mut policy = Oblivious::new(paths, &mut rng);
+            let mut policy = Oblivious::new(&Config { paths, ..Config::default() }, &mut rng);
             let mut cycle = || (0..paths).map(|_| policy.next(&mut rng).0).collect::<Vec<_>>();
             let (first, second) = (cycle(), cycle());
             for order in [&first, &second] {

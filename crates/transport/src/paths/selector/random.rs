@@ -4,6 +4,7 @@
 use srdma_seams::{PathId, Rng};
 
 use super::PathSelector;
+use crate::config::Config;
 
 /// Any path, whatever was drawn before.
 #[derive(Debug)]
@@ -12,8 +13,8 @@ pub struct Random {
 }
 
 impl PathSelector for Random {
-    fn new(paths: u16, _rng: &mut Rng) -> Random {
-        Random { paths }
+    fn new(config: &Config, _rng: &mut Rng) -> Random {
+        Random { paths: config.paths }
     }
 
     fn next(&mut self, rng: &mut Rng) -> PathId {
@@ -31,7 +32,7 @@ mod tests {
     fn draws_are_even_in_the_long_run_and_independent_in_the_short() {
         let (paths, draws) = (128, 128_000);
         let mut rng = Rng::new(1);
-        let mut policy = Random::new(paths, &mut rng);
+        let mut policy = Random::new(&Config { paths, ..Config::default() }, &mut rng);
         let mut counts = vec![0u32; usize::from(paths)];
         let (mut last, mut repeats) = (None, 0);
         for _ in 0..draws {

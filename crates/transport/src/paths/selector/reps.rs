@@ -5,6 +5,7 @@
 use srdma_seams::{PathId, Rng};
 
 use super::{Feedback, PathSelector};
+use crate::config::Config;
 
 /// Paths in the cache.
 const CACHE: usize = 8;
@@ -33,9 +34,9 @@ impl Reps {
 }
 
 impl PathSelector for Reps {
-    fn new(paths: u16, _rng: &mut Rng) -> Reps {
+    fn new(config: &Config, _rng: &mut Rng) -> Reps {
         let cache = [PathId(0); CACHE];
-        Reps { paths, cache, head: 0, kept: 0, fresh: 0, explore: paths, frozen: 0 }
+        Reps { paths: config.paths, cache, head: 0, kept: 0, fresh: 0, explore: config.paths, frozen: 0 }
     }
 
     fn next(&mut self, rng: &mut Rng) -> PathId {
@@ -78,7 +79,7 @@ mod tests {
 
     /// A policy that has explored, and then had answers on `good` paths.
     fn explored(good: &[u16], rng: &mut Rng) -> Reps {
-        let mut policy = Reps::new(128, rng);
+        let mut policy = Reps::new(&Config { paths: 128, ..Config::default() }, rng);
         policy.explore = 0;
         good.iter().for_each(|&path| policy.feedback(PathId(path), Feedback::Good));
         policy

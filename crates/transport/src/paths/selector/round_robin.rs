@@ -3,6 +3,7 @@
 use srdma_seams::{PathId, Rng};
 
 use super::PathSelector;
+use crate::config::Config;
 
 /// Each path in turn.
 #[derive(Debug)]
@@ -12,8 +13,8 @@ pub struct RoundRobin {
 }
 
 impl PathSelector for RoundRobin {
-    fn new(paths: u16, rng: &mut Rng) -> RoundRobin {
-        RoundRobin { paths, at: rng.below(u64::from(paths)) as u16 }
+    fn new(config: &Config, rng: &mut Rng) -> RoundRobin {
+        RoundRobin { paths: config.paths, at: rng.below(config.paths.into()) as u16 }
     }
 
     fn next(&mut self, _rng: &mut Rng) -> PathId {
@@ -29,7 +30,7 @@ mod tests {
     #[test]
     fn every_path_has_its_turn() {
         let mut rng = Rng::new(1);
-        let mut policy = RoundRobin::new(5, &mut rng);
+        let mut policy = RoundRobin::new(&Config { paths: 5, ..Config::default() }, &mut rng);
         let first = policy.next(&mut rng).0;
         for step in 1..20 {
             assert_eq!(policy.next(&mut rng).0, (first + step) % 5);

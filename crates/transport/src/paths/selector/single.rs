@@ -3,13 +3,14 @@
 use srdma_seams::{PathId, Rng};
 
 use super::PathSelector;
+use crate::config::Config;
 
 /// One path for everything.
 #[derive(Debug)]
 pub struct Single;
 
 impl PathSelector for Single {
-    fn new(_paths: u16, _rng: &mut Rng) -> Single {
+    fn new(_config: &Config, _rng: &mut Rng) -> Single {
         Single
     }
 

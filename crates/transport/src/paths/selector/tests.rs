@@ -25,16 +25,17 @@ fn every_policy_stays_within_its_paths_whatever_it_is_told() {
             let seed = u64::from(paths);
             let mut rng = Rng::stream(seed, name, 0);
             let mut chaos = Rng::stream(seed, "chaos", 0);
-            let mut policy = Selector::new(kind, paths, &mut rng);
+            let mut policy = Selector::new(&Config { selector: kind, paths, ..Config::default() }, &mut rng);
             let mut used = BTreeSet::new();
-            for _ in 0..4_000 {
+            for _ in 0..20_000 {
                 let path = policy.next(&mut rng);
                 assert!(path.0 < paths, "{name} over {paths}: {path:?}");
                 used.insert(path);
                 let told = if chaos.below(20) == 0 { PathId(chaos.below(paths.into()) as u16) } else { path };
                 let feedback = [Feedback::Good, Feedback::Ecn, Feedback::Lost, Feedback::Timeout];
                 if chaos.below(2) == 0 {
-                    policy.measured(told, Duration(chaos.next_u64() >> chaos.below(64)));
+                    let rtt = Duration(chaos.next_u64() >> chaos.below(64));
+                    policy.measured(told, rtt, Duration(chaos.below(rtt.0)));
                 }
                 policy.feedback(told, feedback[chaos.below(4) as usize]);
             }
