@@ -63,7 +63,7 @@ fn paths_with_longer_queues_or_marks_are_used_less_and_in_full_when_they_are_as_
         let shares = sent(&mut policy, &mut rng, 12_800, answer);
         let (few, many): (u32, u32) = (shares[..16].iter().sum(), shares[16..].iter().sum());
         assert!(few * 112 < many * 16 * 8 / 10, "{what}: {few} on 16, {many} on 112");
-        sent(&mut policy, &mut rng, 12_800, |_| Some((MICROS, Feedback::Good)));
+        sent(&mut policy, &mut rng, 25_600, |_| Some((MICROS, Feedback::Good)));
         let shares = sent(&mut policy, &mut rng, 12_800, |_| Some((MICROS, Feedback::Good)));
         assert!(shares.iter().all(|share| (99..=101).contains(share)), "{what}: {shares:?}");
     }
@@ -73,7 +73,7 @@ fn paths_with_longer_queues_or_marks_are_used_less_and_in_full_when_they_are_as_
 fn what_all_paths_have_in_common_changes_nothing() {
     for answer in [(200, Feedback::Good), (MICROS, Feedback::Ecn), (200, Feedback::Ecn)] {
         let (mut policy, mut rng) = policy(128, 1);
-        sent(&mut policy, &mut rng, 12_800, |_| Some(answer));
+        sent(&mut policy, &mut rng, 25_600, |_| Some(answer));
         let shares = sent(&mut policy, &mut rng, 12_800, |_| Some(answer));
         assert!(shares.iter().all(|share| (80..=120).contains(share)), "{answer:?}: {shares:?}");
     }
