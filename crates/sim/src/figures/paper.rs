@@ -17,11 +17,18 @@ const fn of_the_paper(name: &'static str, selector: &'static str) -> Chosen {
 /// What a plain RNIC does.
 pub(crate) const SINGLE: Chosen = of_the_paper("single path", "single");
 /// The paper's choice: blind, at random.
-pub(crate) const OBS: Chosen = of_the_paper("OBS", "oblivious");
+pub(crate) const OBS: Chosen = of_the_paper("OBS", "random");
 /// Round-robin.
 pub(crate) const RR: Chosen = of_the_paper("RR", "rr");
-/// The paper's policies that are simulated, worst first.
-pub(crate) const POLICIES: &[Chosen] = &[SINGLE, RR, OBS];
+/// The paper's policies that are simulated.
+pub(crate) const POLICIES: &[Chosen] = &[
+    SINGLE,
+    of_the_paper("BestRTT", "best-rtt"),
+    of_the_paper("MP-RDMA", "mp-rdma"),
+    of_the_paper("DWRR", "dwrr"),
+    RR,
+    OBS,
+];
 /// What this project does if nobody says otherwise.
 pub(crate) const OURS: Chosen = Chosen { name: "default here", selector: "adaptive" };
 
