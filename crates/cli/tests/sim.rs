@@ -199,7 +199,7 @@ fn a_sweep_keeps_what_is_ready_and_runs_only_the_rest() {
     let table = folder.0.join("s.sweep/table.csv");
     let first = rows(&table);
     let head: Vec<&[String]> = first.iter().map(|row| &row[..4]).collect();
-    assert_eq!(head[1], ["1", "64", "oblivious 1", "2"].map(str::to_owned).as_slice(), "{head:?}");
+    assert_eq!(head[1], ["1", "64", "adaptive 1", "2"].map(str::to_owned).as_slice(), "{head:?}");
     // Killed in the middle of a line: two points are whole.
     let points = folder.0.join("s.sweep/points.jsonl");
     let text = std::fs::read_to_string(&points).unwrap();

@@ -13,8 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     differs: "Batches, sequence lengths and what hides behind computing are not published; here they are usual ones on fewer \
               GPUs, with fewer stages for the two largest models and steps shortened in proportion. So the gains of \
               re-ranked ranks, whose rings hardly cross, are nothing instead of a percent, and those at random are larger where \
-              a step here computes less between its reductions (GPT-7B, MoE). What comes out is that ranks \
-              at random gain, and re-ranked ones next to nothing.",
+              a step here computes less between its reductions (GPT-7B, MoE).",
     cases,
     read,
 };
