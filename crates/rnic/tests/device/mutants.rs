@@ -255,8 +255,8 @@ fn datagram(sent: &Sent) -> Vec<u8> {
 
 fn change(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
     let at = choices.below(bytes.len().max(1) as u64) as usize;
-    // Half of the changes go where the fields are.
-    let at = if choices.below(2) == 0 { at } else { at % 72 };
+    // Most of the changes go where the fields are.
+    let at = if choices.below(8) == 0 { at } else { at % 72 };
     match choices.below(8) {
         0 => bytes.truncate(at),
         1 => bytes.resize(bytes.len() + choices.below(64) as usize, 0xee),
