@@ -115,7 +115,7 @@ impl<G: Ground> Host<G> {
         let payload = PayloadRef { buffer: 0, offset: 0, length: cargo.payload_bytes };
         let from = SocketAddr::new(address(cargo.from), cargo.source_port);
         self.desk.arrived = Origin { host: cargo.from, address: cargo.address };
-        if network.planted == Some(Planted::Misplace) && (network.events_done & 0x3ff) == 0 {
+        if network.planted == Some(Planted::Misplace) && (network.events_done & 0xff) == 0 {
             self.desk.arrived.address ^= 8;
         }
         let mut batch = core::mem::take(&mut network.batch);
