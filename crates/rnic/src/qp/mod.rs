@@ -188,7 +188,8 @@ impl Qp {
     }
 
     fn on_hello<W: World, O: Observer>(&mut self, cx: &mut Cx<'_, W, O>, hello: &Hello, from: SocketAddr) {
-        if !self.is_running() {
+        // Answers that are still owed may wait for the handshake to end.
+        if !self.is_running() && !self.serves_answers {
             return cx.dropped(self.qpn, DropCause::QpState);
         }
         if self.peer.is_none_or(|peer| peer.ip() != from.ip()) {
