@@ -27,6 +27,7 @@ impl OwnMemory {
     /// Whoever holds it can change any byte of the process. The caller promises to hand it only
     /// addresses that the program has itself offered for such changes (registered memory), and buffers
     /// of its own that live through the call and, for [`OwnMemory::read`], are borrowed by nobody else.
+    // SAFETY: nothing is done here; what it may be given later is the caller's promise, above.
     pub unsafe fn new() -> OwnMemory {
         OwnMemory { pid: OwnPid::new(), staging: None, pipe: None, piped: false, theirs: Slices::default() }
     }

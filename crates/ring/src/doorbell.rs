@@ -69,6 +69,7 @@ impl DoorbellPage {
     /// As [`RingMemory::from_raw`](crate::RingMemory::from_raw).
     #[cfg(not(loom))]
     #[allow(unsafe_code)]
+    // SAFETY: that the memory is there, and ours to use by atomics alone, is the caller's promise.
     pub unsafe fn from_raw(
         queues: u32,
         start: *mut u8,

@@ -110,6 +110,7 @@ impl RingMemory {
     /// this process they are accessed through handles of this type only (or by the kernel); other
     /// processes may do anything to their content, but not shrink what is mapped (seal a memfd).
     #[cfg(not(loom))]
+    // SAFETY: that the memory is there, and ours to use by atomics alone, is the caller's promise.
     pub unsafe fn from_raw(
         layout: Layout,
         start: *mut u8,

@@ -159,6 +159,7 @@ impl WorkProducer {
     /// Each piece is readable memory, and none of it belongs to this ring. (That another thread may
     /// change it meanwhile is the program's own affair, as with any RDMA buffer.)
     #[allow(unsafe_code)]
+    // SAFETY: that the pieces can be read, and are none of this ring, is the caller's promise.
     pub unsafe fn push_send_gather(&mut self, entry: &SendEntry, inline: &[(u64, u32)]) -> bool {
         let Some(mut reserved) = self.reserve(entry.units()) else { return false };
         entry.encode(reserved.bytes());

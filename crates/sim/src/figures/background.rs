@@ -149,15 +149,20 @@ fn static_read(outcomes: &[Outcome]) -> Reading {
             members(outcomes)
         ),
         series: STATIC_SERIES.to_vec(),
-        panels: vec![Panel {
-            caption: "bus bandwidth of the AllReduce that is measured".to_owned(),
-            unit: "GB/s",
-            logarithmic: false,
-            from: 0.0,
-            groups,
-        }],
+        panels: vec![measured(groups)],
         verdict,
         remarks: Vec::new(),
+    }
+}
+
+/// What both figures show of the AllReduce that is measured.
+fn measured(groups: Vec<(String, Vec<Option<f64>>)>) -> Panel {
+    Panel {
+        caption: "bus bandwidth of the AllReduce that is measured".to_owned(),
+        unit: "GB/s",
+        logarithmic: false,
+        from: 0.0,
+        groups,
     }
 }
 
@@ -208,13 +213,7 @@ fn bursty_read(outcomes: &[Outcome]) -> Reading {
             members(outcomes)
         ),
         series: BURSTY_SERIES.to_vec(),
-        panels: vec![Panel {
-            caption: "bus bandwidth of the AllReduce that is measured".to_owned(),
-            unit: "GB/s",
-            logarithmic: false,
-            from: 0.0,
-            groups,
-        }],
+        panels: vec![measured(groups)],
         verdict,
         remarks: Vec::new(),
     }
